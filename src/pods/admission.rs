@@ -1,8 +1,8 @@
-//! Admission: may this pod run on this node, beside the pods that do (kubelet-probes 10)? Pure.
+//! Admission: decides whether a pod may run on this node beside the pods that already run (kubelet-probes 10). Pure.
 //!
-//! A pod is rejected for the first reason in the order of the law. No pod is evicted to make room for another, and
-//! taints do not count: static pods tolerate them. Who waits for room, and in which order, is the sync loop's
-//! (`pods/sync_loop/places.rs`).
+//! A pod is rejected for the first reason in the order of kubelet-probes. No pod is evicted to make room for another.
+//! Taints do not count, because static pods tolerate them. The sync loop decides which pod waits for room and in which
+//! order (`pods/sync_loop/places.rs`).
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,27 +15,28 @@ use crate::api::quantity::Quantity;
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::{Pod, PodRef, PodStatus, app_armor, huge_pages, pod_resources};
 
-/// The label of a node's and a pod's operating system.
+/// The label for the operating system of a node or a pod.
 const OS_LABEL: &str = "kubernetes.io/os";
-/// The reason of a pod whose host port another pod has.
+/// The reason for which a pod is rejected if another pod has its host port.
 const NODE_PORTS: &str = "NodePorts";
-/// The start of the reason of a pod for which the node lacks a resource, which follows.
+/// The start of the reason for which a pod is rejected if the node lacks a resource. The name of the resource follows.
 const OUT_OF: &str = "OutOf";
 
 /// The resources and properties of the node against which pods are admitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// `nodeName`.
+    /// The name of the node (`nodeName`).
     pub name: String,
-    /// The labels of [`node_labels`].
+    /// The labels of the node: see [`node_labels`].
     pub labels: BTreeMap<String, String>,
-    /// Thousandths of a processor; 0 is unknown, and then no pod is refused for lack of processors.
+    /// The processors in thousandths. 0 means that the amount is unknown, and then no pod is rejected for lack of
+    /// processors.
     pub cpu_milli: i64,
-    /// Bytes, huge pages included; 0 when unknown.
+    /// The memory in bytes, including huge pages. 0 means that the amount is unknown.
     pub memory: i64,
-    /// Bytes of huge pages by resource, `hugepages-2Mi`.
+    /// The huge pages in bytes, by resource name such as `hugepages-2Mi`.
     pub huge_pages: BTreeMap<String, i64>,
-    /// `maxPods`.
+    /// The most pods on the node (`maxPods`).
     pub max_pods: usize,
     /// The kernel parameters that pods may set.
     pub sysctls: SysctlAllowlist,
@@ -43,8 +44,7 @@ pub struct Node {
     pub app_armor: bool,
 }
 
-/// The labels of the node: the ones that every kubelet sets, replaced and extended by the
-/// configured ones.
+/// Returns the labels of the node: the labels that every kubelet sets, and the configured ones, which may replace them.
 pub fn node_labels(name: &str, configured: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -63,19 +63,19 @@ pub fn node_labels(name: &str, configured: &BTreeMap<String, String>) -> BTreeMa
     own.into_iter().chain(configured.clone()).collect()
 }
 
-/// Why a pod is refused. `reason` becomes `status.reason`; `message` follows `Pod was rejected: `
-/// in `status.message`.
+/// The reason why a pod is rejected. `reason` becomes `status.reason`. In `status.message`, `message` follows `Pod was
+/// rejected: `.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// The reason in one word.
     pub reason: Cow<'static, str>,
-    /// The kubelet's sentence, and the part of the pod that it is about.
+    /// The kubelet's sentence, with the part of the pod that it is about.
     pub message: String,
 }
 
-/// The start of the message of a pod that is rejected.
+/// The start of the message in the status of a rejected pod.
 const REJECTED: &str = "Pod was rejected: ";
-/// The start of the message of a pod for which there will be room as soon as pods that are ending have ended.
+/// The start of the message in the status of a pod that gets room as soon as ending pods have ended.
 const WAITING: &str = "Pod waits until other pods have ended: ";
 
 impl Rejection {
@@ -84,35 +84,35 @@ impl Rejection {
         Self { reason, message }
     }
 
-    /// The refusal that a status tells of; None when admission has nothing against the pod.
+    /// Reads the rejection from a status. Returns `None` if the status is not that of a rejected or waiting pod.
     pub fn of(status: &PodStatus) -> Option<Self> {
         let message = status.message.strip_prefix(REJECTED);
         let message = message.or_else(|| status.message.strip_prefix(WAITING))?;
         Some(Self::new(status.reason.clone(), message))
     }
 
-    /// The message of the status of a rejected pod.
+    /// Returns the message in the status of a rejected pod.
     pub fn text(&self) -> String {
         format!("{REJECTED}{}", self.message)
     }
 
-    /// The message of the status of a pod for which there is room as soon as pods that are ending have ended.
+    /// Returns the message in the status of a pod that gets room as soon as ending pods have ended.
     pub fn waiting_text(&self) -> String {
         format!("{WAITING}{}", self.message)
     }
 
-    /// True if the pod was rejected for want of room, which comes when other pods go. Any other reason lasts until the
-    /// pod's file or the configuration is another.
+    /// True if the pod was rejected for lack of room. Room comes when other pods go. Any other reason lasts until the
+    /// pod's file or the configuration changes.
     pub fn is_for_room(&self) -> bool {
         self.reason == NODE_PORTS || self.reason.starts_with(OUT_OF)
     }
 }
 
-/// The sum of what a set of pods takes of the node: places, resources and ports.
+/// The sum of the places, resources and ports that a set of pods uses on the node.
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
     pods: usize,
-    /// By resource: thousandths of a processor, else units.
+    /// The amount of each resource: thousandths of a processor for `cpu`, units for all others.
     resources: BTreeMap<String, i64>,
     ports: Vec<TakenPort>,
 }
@@ -124,14 +124,14 @@ struct TakenPort {
 }
 
 impl Taken {
-    /// Adds up what these pods take.
+    /// Adds up the use of these pods.
     pub fn by<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
         let mut taken = Self::default();
         pods.into_iter().for_each(|pod| taken.add(pod));
         taken
     }
 
-    /// Adds what one more pod takes.
+    /// Adds the use of one more pod.
     pub fn add(&mut self, pod: &Pod) {
         self.pods += 1;
         for name in resource_names(pod) {
@@ -152,10 +152,10 @@ impl Taken {
     }
 }
 
-/// Checks `pod` against the node and what the other active pods take of it.
+/// Checks `pod` against the node and against the use of the other active pods.
 ///
 /// # Errors
-/// Returns the first reason for which the node refuses the pod.
+/// Returns [`Rejection`] with the first reason for which the node rejects the pod.
 pub fn admit(pod: &Pod, node: &Node, taken: &Taken) -> Result<(), Rejection> {
     sysctls(pod, node)?;
     operating_system(pod, node)?;
@@ -166,7 +166,7 @@ pub fn admit(pod: &Pod, node: &Node, taken: &Taken) -> Result<(), Rejection> {
     affinity(pod, node)?;
     node_name(pod, node)?;
     free_ports(pod, taken)?;
-    // For a critical pod a lack of resources is reported after all else but AppArmor (10).
+    // If a critical pod lacks resources, all other reasons except AppArmor are reported first (10).
     resources?;
     app_armor(pod, node)
 }
@@ -208,13 +208,14 @@ fn operating_system(pod: &Pod, node: &Node) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Returns how much of a resource a pod needs at any one time: thousandths of a processor, else units.
+/// Returns the highest amount of a resource that a pod needs at any one time: thousandths of a processor for `cpu`,
+/// units for all others.
 fn needs(pod: &Pod, name: &str) -> i64 {
     let containers = pod_resources::needed(pod, |c| request(&c.resources, name));
     containers.saturating_add(amount(pod.spec.overhead.get(name), name))
 }
 
-/// The request, or the limit when there is no request (kubelet-probes 1.1).
+/// Returns the request of a resource, or its limit if there is no request (kubelet-probes 1.1).
 fn request(resources: &ResourceRequirements, name: &str) -> i64 {
     amount(
         resources.requests.get(name).or(resources.limits.get(name)),
@@ -233,7 +234,7 @@ fn amount(given: Option<&Quantity>, name: &str) -> i64 {
     amount.unwrap_or(0)
 }
 
-/// The resources that the pod asks for.
+/// Returns the names of the resources that the pod requests.
 fn resource_names(pod: &Pod) -> BTreeSet<&str> {
     let names = pod.spec.all_containers().flat_map(|c| {
         let r = &c.resources;
@@ -252,8 +253,8 @@ fn resources(pod: &Pod, node: &Node, taken: &Taken) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Lists how much the node has of each resource that the pod may lack. An unknown amount is left out. Huge pages do not
-/// count as memory for other uses.
+/// Returns the node's amount of each resource that the pod may lack. Unknown amounts are left out. Memory in huge pages
+/// does not count as memory.
 fn capacities<'a>(pod: &'a Pod, node: &Node) -> Vec<(&'a str, i64)> {
     let huge = node.huge_pages.values();
     let memory = huge.fold(node.memory, |left, huge| left.saturating_sub(*huge).max(0));
@@ -376,8 +377,8 @@ fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
     lasting.flat_map(|c| &c.ports).filter(|p| p.host_port > 0)
 }
 
-/// Tells whether two ports conflict: protocol and port are the same, and the addresses are equal or one of them is
-/// every address.
+/// Tells whether two ports conflict. Ports conflict if protocol and port are the same, and the addresses are equal or
+/// one of them means all addresses.
 fn conflict(a: &ContainerPort, b: &ContainerPort) -> bool {
     let every = |ip: &str| ip.is_empty() || ip == "0.0.0.0";
     a.protocol == b.protocol
@@ -426,7 +427,7 @@ mod tests {
         admit(pod, node, &Taken::by(others))
     }
 
-    /// The reason for which `pod` is rejected beside these others.
+    /// Returns the reason for which `pod` is rejected beside `others`.
     fn reason(pod: PodBuilder, others: &[Pod]) -> Option<&'static str> {
         let rejected = admit_beside(&pod.build(), &node(), others).err()?;
         Some(rejected.reason.into_owned().leak())
@@ -553,7 +554,7 @@ mod tests {
         let (why, _) = reason(&asking("hugepages-1Gi", "1Gi")).unwrap();
         assert_eq!(why, "OutOfhugepages-1Gi");
         assert_eq!(reason(&asking("hugepages-1Gi", "0")), None);
-        // 1 GiB less the 8 MiB, and 1 MiB that the other has.
+        // The memory is 1 GiB less 8 MiB of huge pages, and the other pod has 1 MiB.
         let memory = |amount: &str| with("a", self::asking("0", amount)).build();
         assert_eq!(reason(&memory("1015Mi")), None);
         assert_eq!(reason(&memory("1016Mi")).unwrap().0, "OutOfmemory");

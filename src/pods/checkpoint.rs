@@ -1,9 +1,10 @@
-//! The statuses of the last daemon, on disk: so that readiness, start times and restart counts survive its restart.
+//! The checkpoint file: the statuses of the last daemon on disk. With it readiness, start times and restart counts
+//! survive a restart of the daemon.
 //!
-//! Invariants: when the file is missing, old or corrupt, only history is lost, and the conditions that
-//! clients have set. It is replaced atomically (temporary file, fsync, rename) at once after a status
-//! has changed, in the long run at most once in [`INTERVAL`]; besides, whenever a client waits for it.
-//! A full disk is logged once.
+//! Invariants: if the file is missing, old or corrupt, only history and the conditions that clients have set are lost.
+//! The file is replaced atomically (temporary file, fsync, rename). It is written at once after a status has changed,
+//! in the long run at most once in [`INTERVAL`]. It is also written whenever a client waits for it. A full disk is
+//! logged once.
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,42 +26,43 @@ use crate::base::locks::Locked;
 use crate::base::threads::Roster;
 use crate::pods::status::{Ages, StatusManager};
 
-/// The time between two writes when there are many, and the longest wait of the thread.
+/// The time between two writes when many statuses change, and the longest wait of the thread.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// Shortest time between two writes.
+/// The shortest time between two writes.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Writes that may follow one another after [`PAUSE`]; one more for each [`INTERVAL`] that has passed.
+/// The number of writes that may follow one another after [`PAUSE`]. One more is allowed for each [`INTERVAL`] that has
+/// passed.
 const BURST: u32 = 30;
-/// Stack of the thread: it serialises a map.
+/// The stack size of the thread in bytes. The thread serialises a map.
 const STACK: usize = 256 * 1024;
 
-/// `Status` is a [`PodStatus`]. The writer uses shared ones, because copies at every change would
-/// be most of what the daemon allocates.
+/// The content of the file. `Status` is a [`PodStatus`], or a shared one when the file is written: copies at every
+/// change would be most of the daemon's allocations.
 #[derive(Serialize, Deserialize)]
 struct Content<Status> {
     version: u32,
     statuses: HashMap<PodUid, Status>,
-    /// The boot in which the moments in `ages` are valid.
+    /// The id of the boot in which the moments in `ages` are valid.
     #[serde(default)]
     boot_id: String,
     #[serde(default)]
     ages: Ages,
 }
 
-/// The content of the file.
+/// The content of the file, as a new daemon has read it.
 #[derive(Debug, Default, PartialEq)]
 pub struct Restored {
     /// The last status of each pod.
     pub statuses: HashMap<PodUid, PodStatus>,
     /// The time that each pod has been active.
     pub ages: Ages,
-    /// The node was started again since the file was written, so that no container of these statuses runs.
+    /// True if the node was restarted after the file was written, so that no container of these statuses runs.
     pub rebooted: bool,
 }
 
 const VERSION: u32 = 1;
 
-/// Reads the file; a bad one is set aside as `*.corrupt` and logged (lessons F4).
+/// Reads the file. A bad file is renamed to `*.corrupt` and logged (lessons F4).
 pub fn read(path: &Path) -> Restored {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
@@ -90,7 +92,7 @@ pub fn read(path: &Path) -> Restored {
             }
         }
         Ok(content) => {
-            // Another podprobe may run here again, and this one would write over it.
+            // Another version of podprobe may run on this node again, and this version would overwrite its file.
             let aside = path.with_extension(format!("json.version-{}", content.version));
             log::warn!(
                 "{} has version {}, and this podprobe reads version {VERSION}; it is kept as {}; going on without the last \
@@ -117,17 +119,17 @@ pub fn read(path: &Path) -> Restored {
     }
 }
 
-/// The file, for those who write it.
+/// The writer of the file.
 pub struct Checkpoint {
     path: PathBuf,
     statuses: Arc<StatusManager>,
-    /// The version of the statuses in the file; None before the first write. Held while the file is
+    /// The version of the statuses in the file, or `None` before the first write. The lock is held while the file is
     /// written, so that an older copy never replaces a newer one.
     written: Mutex<Option<u64>>,
 }
 
 impl Checkpoint {
-    /// Writes nothing yet.
+    /// Makes a writer for the file at `path`. Writes nothing yet.
     pub fn new(path: PathBuf, statuses: Arc<StatusManager>) -> Self {
         Self {
             path,
@@ -141,14 +143,14 @@ impl Checkpoint {
         &self.path
     }
 
-    /// Writes the file if a status has changed since it was written, and says whether it did. What
-    /// was in the statuses before the call is on disk after it.
+    /// Writes the file if a status has changed since the last write. Returns true if it wrote. All changes that were
+    /// made before the call are on disk after it.
     ///
     /// # Errors
-    /// Returns the disk's error if the file cannot be written; the old file stays.
+    /// Returns the disk's error if the file cannot be written. The old file then stays.
     pub fn save(&self) -> io::Result<bool> {
         let mut written = self.written();
-        // read before the statuses: a change in between is written again
+        // The version is read before the statuses, so that a change in between is written again.
         let version = self.statuses.feed().version_of(Aspect::Status);
         if *written == Some(version) {
             return Ok(false);
@@ -177,14 +179,14 @@ impl Checkpoint {
     }
 }
 
-/// True if a failed write is logged as a warning: only the first of a row is. A failed write at the daemon's end is
-/// not: nothing tries it again, and the next daemon looks at the containers.
+/// True if a failed write is logged as a warning. Only the first of several failures in a row is. A failed write at the
+/// daemon's end is not logged as a warning: nothing tries it again, and the next daemon looks at the containers.
 fn is_told(at_the_end: bool, failed_before: bool) -> bool {
     !at_the_end && !failed_before
 }
 
-/// How soon one write may follow another. A few writes follow at once, so that a status that a
-/// person has seen survives a `kill -9`; when there are many, one follows each [`INTERVAL`].
+/// The pace of the writes. A few writes follow one another at once, so that a status that a person has seen survives a
+/// `kill -9`. When there are many writes, one follows each [`INTERVAL`].
 struct Pace {
     left: u32,
     refilled: Moment,
@@ -198,7 +200,7 @@ impl Pace {
         }
     }
 
-    /// Returns how long to wait after a write before the next one.
+    /// Returns the time to wait between a write that has just ended and the next one.
     fn pause(&mut self, now: Moment) -> Duration {
         let more = u32::try_from(now.since(self.refilled).as_nanos() / INTERVAL.as_nanos())
             .unwrap_or(u32::MAX);
@@ -214,8 +216,9 @@ impl Pace {
     }
 }
 
-/// Keeps the file current until `stop` closes, and writes it once more then; who closes it wakes the thread by the feed.
-/// `save_others` is called at each turn, at least once in [`INTERVAL`], and writes other small files.
+/// Starts the thread that keeps the file current until `stop` closes, and then writes it once more. The closing side
+/// must also wake the thread by the feed. `save_others` writes other small files. It is called at each turn, at least
+/// once in [`INTERVAL`].
 ///
 /// # Errors
 /// Returns an error if the thread cannot be started.
@@ -233,7 +236,7 @@ pub fn spawn(
         if let (Some(version), false) = (written, is_stopped()) {
             pulse.rest(|| feed.wait_newer_of(Aspect::Status, version, INTERVAL));
         }
-        // in this order, so that a change before the stop is written
+        // In this order, so that a change before the stop is written.
         let stopped = is_stopped();
         let pause = match checkpoint.save() {
             Ok(wrote) => {
@@ -288,7 +291,7 @@ mod tests {
         }
     }
 
-    /// The file, the checkpoint and the statuses of a daemon whose pod is in that phase.
+    /// Returns the path, the checkpoint and the statuses of a daemon with a pod in this phase.
     fn daemon(dir: &Path, phase: PodPhase) -> (PathBuf, Arc<Checkpoint>, Arc<StatusManager>) {
         let path = dir.join("checkpoint.json");
         let manager = Arc::new(StatusManager::new(statuses(phase), Arc::default()));
@@ -356,7 +359,7 @@ mod tests {
         let (path, checkpoint, _) = daemon(dir.path(), PodPhase::Pending);
         let (stop, stopped) = bounded(0);
         let (turns, turned) = bounded(100);
-        // Poisoned, as by a writer that panicked.
+        // Poisons the lock, as a writer that panicked does.
         let poisoned = checkpoint.clone();
         let panicked = std::thread::spawn(move || {
             let _written = poisoned.written();
@@ -377,7 +380,8 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// Lessons A7: a daemon that is killed right after a person has seen a pod become ready finds it ready.
+    /// Lessons A7: if a daemon is killed right after a person has seen a pod become ready, the next daemon finds the
+    /// pod ready.
     #[test]
     fn a_change_is_on_disk_at_once() {
         let dir = tempfile::tempdir().unwrap();
@@ -405,7 +409,7 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// A client that changes something is answered after this.
+    /// The answer to a client that changes something is sent after this.
     #[test]
     fn what_is_saved_is_on_disk_at_once_and_once() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,12 +1,11 @@
-//! Events: what happened to a pod, in the kubelet's reasons and texts: a bounded list for
-//! `describe` and `get events`. The log has a new event at `info` or `warn` and a repeated one at
-//! `debug`, so a probe that fails each second writes at most one line in ten minutes, not 600.
+//! Events: what has happened to pods, in the kubelet's reasons and texts. A bounded list of them is kept for `describe`
+//! and `get events`. The log has a new event at `info` or `warn` and a repeated one at `debug`. So a probe that fails
+//! each second writes at most one line in ten minutes, not 600.
 //!
-//! Invariants: equal events become one with a count. The id of an instance is left out of the text, and stands in the log
-//! only: it would keep equal events apart. Of events that differ only in their text, the
-//! first [`MAX_SIMILAR`] within [`SIMILAR_INTERVAL`] are kept apart and the rest become one, as in
-//! client-go's recorder. So a probe with a time in its output does not push out other events. The
-//! events of a removed pod are kept for [`KEPT`].
+//! Invariants: equal events become one event with a count. The text leaves out the id of an instance, because the id
+//! would keep equal events apart. Only the log has the id. If events differ only in their text, the first
+//! [`MAX_SIMILAR`] within [`SIMILAR_INTERVAL`] are kept apart and the rest become one, as in client-go's recorder. So a
+//! probe with a time in its output does not push out other events. The events of a removed pod are kept for [`KEPT`].
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,31 +20,31 @@ use crate::base::locks::Locked;
 use crate::base::metrics::counters::Counter;
 use crate::base::text::{head, without_ids};
 
-/// The most events that a daemon keeps; the oldest are dropped first.
+/// The most events that a daemon keeps. The oldest are dropped first.
 pub const MAX_EVENTS: usize = 1000;
 
-/// The most bytes kept of a text; the log has the whole text.
+/// The most bytes that are kept of a text. The log has the whole text.
 pub const MAX_MESSAGE: usize = 1024;
 
-/// How many events of one object, type and reason are kept apart when they differ only in their
-/// text.
+/// The number of events of one object, type and reason that are kept apart although they differ only in their text.
 pub const MAX_SIMILAR: usize = 10;
 
-/// Events this far apart are not similar.
+/// The time after which events no longer count as similar.
 pub const SIMILAR_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The prefix of the text that stands for several similar events.
+/// The prefix of the text of an event that combines several similar events.
 pub const COMBINED: &str = "(combined from similar events): ";
 
-/// How long the events of a removed pod are kept after they last happened: an API server's default.
+/// The time for which the events of a removed pod are kept after they last happened. An API server has the same
+/// default.
 pub const KEPT: Duration = Duration::from_secs(3600);
 
-/// `Normal` or `Warning`.
+/// The type of an event: `Normal` or `Warning`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EventType {
-    /// Something expected.
+    /// Something expected has happened.
     Normal,
-    /// Something to look at.
+    /// Something has happened that a person should look at.
     Warning,
 }
 
@@ -53,30 +52,30 @@ pub enum EventType {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// `metadata.namespace` of the pod.
+    /// The namespace of the pod (`metadata.namespace`).
     pub namespace: String,
-    /// `metadata.name` of the pod.
+    /// The name of the pod (`metadata.name`).
     pub pod: String,
-    /// `metadata.uid` of the pod.
+    /// The UID of the pod (`metadata.uid`).
     pub uid: String,
-    /// `spec.containers{name}`, `spec.initContainers{name}`, or empty for the pod itself.
+    /// The container: `spec.containers{name}` or `spec.initContainers{name}`. Empty for an event of the pod itself.
     pub field_path: String,
-    /// Normal or Warning.
+    /// The type of the event.
     #[serde(rename = "type")]
     pub type_: EventType,
-    /// `Unhealthy`, `Killing`, `Started`, …
+    /// The reason in one word: `Unhealthy`, `Killing`, `Started`, …
     pub reason: String,
     /// The kubelet's text.
     pub message: String,
     /// The number of times that the event happened.
     pub count: u32,
-    /// First time, wall clock.
+    /// The time at which the event first happened, by the wall clock.
     pub first_timestamp: Time,
-    /// Last time, wall clock.
+    /// The time at which the event last happened, by the wall clock.
     pub last_timestamp: Time,
 }
 
-/// An event, the boot-clock time when it last happened, and the number of its change.
+/// An event in the list, with the boot-clock time at which it last happened and the version of its last change.
 struct Kept {
     event: Arc<Event>,
     last: Moment,
@@ -93,15 +92,15 @@ impl Kept {
     }
 }
 
-/// Events, for `get events`: all of them, or those that happened after a version.
+/// The events for `get events`: all of them, or only those after a version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventList {
-    /// Grows with every change; a watcher asks for the next one after it.
+    /// The version of the list, which grows with every change. A watcher requests the events after this version.
     pub version: u64,
-    /// Suffix of every static pod's name.
+    /// The suffix of every static pod's name.
     pub node_name: String,
-    /// The most recent last.
+    /// The events, the most recent last.
     pub events: Vec<Arc<Event>>,
 }
 
@@ -115,7 +114,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// An empty list that reports every event to `feed`.
+    /// Makes a recorder with an empty list. It reports every event to `feed`.
     pub fn new(feed: Arc<ChangeFeed>) -> Self {
         Self {
             feed,
@@ -123,8 +122,8 @@ impl Recorder {
         }
     }
 
-    /// Records an event of a pod (`field_path` empty) or of one of its containers ([`crate::api::Pod::field_path`]); an
-    /// equal one is counted.
+    /// Records an event of a pod, or of one of its containers. For the pod itself `field_path` is empty, for a
+    /// container see [`crate::api::Pod::field_path`]. If an equal event exists, its count grows.
     pub fn record(
         &self,
         pod: &PodRef,
@@ -140,7 +139,7 @@ impl Recorder {
         self.record_at(level, pod, field_path, type_, reason, message);
     }
 
-    /// Records an event like [`Self::record`]. `level` is the level of the first log line; later lines are logged at
+    /// Records an event like [`Self::record`]. `level` is the level of its first log line. Repetitions are logged at
     /// debug.
     pub fn record_at(
         &self,
@@ -167,7 +166,7 @@ impl Recorder {
         };
         let mut events = self.lock();
         let is_news = keep(&mut events, event, Moment::now());
-        // under the lock: a reader that sees the version finds the event
+        // The version is set under the lock, so that a reader that sees the version finds the event.
         let version = self.feed.tell(&pod.uid, Aspect::Events);
         if let Some(newest) = events.last_mut() {
             newest.version = version;
@@ -177,7 +176,7 @@ impl Recorder {
         log::log!(level, "{pod} {field_path} {reason}: {message}");
     }
 
-    /// Drops the events of pods outside `alive` that last happened [`KEPT`] ago.
+    /// Drops the events that last happened [`KEPT`] ago, unless their pods are in `alive`.
     pub fn tidy(&self, alive: &HashSet<PodUid>, now: Moment) {
         let mut gone = HashSet::new();
         self.lock().retain(|k| {
@@ -193,7 +192,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the number of events of that type, repeated ones included.
+    /// Returns the number of events of this type, including repeated ones.
     pub fn total(&self, type_: EventType) -> u64 {
         self.counter(type_).get()
     }
@@ -210,7 +209,7 @@ impl Recorder {
         self.newer_than(0)
     }
 
-    /// The events that happened after that version of the feed, the most recent last.
+    /// Returns the events that happened after this version of the feed, the most recent last.
     pub fn newer_than(&self, version: u64) -> Vec<Arc<Event>> {
         let events = self.lock();
         let newer = events.iter().filter(|k| k.version > version);
@@ -222,8 +221,8 @@ impl Recorder {
     }
 }
 
-/// Counts an event that is in the list and moves it to the end, or adds a new one. Returns whether
-/// it is news: it has not happened within [`SIMILAR_INTERVAL`].
+/// Counts an event that is already in the list and moves it to the end, or adds a new event. Returns true if the event
+/// has not happened within [`SIMILAR_INTERVAL`].
 fn keep(events: &mut Vec<Kept>, mut event: Event, now: Moment) -> bool {
     let same = |k: &Kept, e: &Event| k.is_of(e) && k.event.message == e.message;
     let mut at = events.iter().position(|k| same(k, &event));

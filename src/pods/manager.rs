@@ -1,4 +1,4 @@
-//! The pods that should run, by UID, as the sources gave them last. Only the sync loop writes here.
+//! The pods that should run, by UID, as the sources last reported them. Only the sync loop changes them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,8 +15,8 @@ pub struct PodManager {
 }
 
 impl PodManager {
-    /// A manager without pods. `feed` gets each change, also that of a pod whose status is known
-    /// from an earlier daemon.
+    /// Makes a manager without pods. `feed` gets each change, even the change of a pod with a status from an earlier
+    /// daemon.
     pub fn new(feed: Arc<ChangeFeed>) -> Self {
         Self {
             pods: Mutex::default(),
@@ -37,17 +37,17 @@ impl PodManager {
         self.feed.tell(uid, Aspect::Spec);
     }
 
-    /// The pod, if it should run.
+    /// Returns the pod if it should run.
     pub fn get(&self, uid: &PodUid) -> Option<Arc<Pod>> {
         self.lock().get(uid).cloned()
     }
 
-    /// Returns all pods, in no order.
+    /// Returns all pods, in any order.
     pub fn all(&self) -> Vec<Arc<Pod>> {
         self.lock().values().cloned().collect()
     }
 
-    /// Their UIDs.
+    /// Returns the UIDs of all pods.
     pub fn uids(&self) -> HashSet<PodUid> {
         self.lock().keys().cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! What a kubelet does: from the sources of pods to their status.
+//! The work of a kubelet, from the sources of pods to their statuses.
 
 pub mod actions;
 pub mod admission;

@@ -1,9 +1,8 @@
-//! The objects beside pods, of all sources.
+//! The objects of all sources that are not pods.
 //!
-//! Invariants: a source always hands over its full set, in which an object whose file has become bad
-//! is still as it was. When two sources have the same object, the first of [`PodSource`]'s order is
-//! used. Each reader of changes has an account of its own, so that none takes anything away from another. Hooks run outside
-//! the lock.
+//! Invariants: a source always passes its full set. If the file of an object has become bad, the set has the object as
+//! it was. If two sources have the same object, the first source in the order of [`PodSource`] counts. Each reader of
+//! changes has its own account, so that no reader takes changes from another. Hooks run outside the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,17 +15,17 @@ use crate::net::services::inputs::ServiceObjects;
 type Set = BTreeMap<ObjectKey, ObjectContent>;
 type Hook = Arc<dyn Fn() + Send + Sync>;
 
-/// The changes that one reader has not asked for yet.
+/// The changes that one reader has not taken yet.
 struct Account {
-    /// The kinds that it asks for.
+    /// The kinds of objects that the reader watches.
     kinds: &'static [ObjectKind],
-    /// The objects that have changed, come or gone since the reader last asked.
+    /// The objects that were added, changed or removed since the reader last took its changes.
     changed: BTreeSet<ObjectKey>,
     hook: Hook,
 }
 
 impl Account {
-    /// Takes in what concerns the reader; whether anything does.
+    /// Notes the changes that concern the reader. Returns true if there are any.
     fn note(&mut self, changed: &[ObjectKey]) -> bool {
         let mine = changed.iter().filter(|key| self.kinds.contains(&key.kind));
         let mine: Vec<ObjectKey> = mine.cloned().collect();
@@ -48,13 +47,13 @@ impl State {
         self.sets.values().find_map(|set| set.get(key))
     }
 
-    /// Every object that is used, in the order of their keys.
+    /// Returns every object that counts, in the order of the keys.
     fn used(&self) -> BTreeMap<&ObjectKey, &ObjectContent> {
-        // The first source comes last, so that it wins.
+        // The first source is inserted last, so that its objects replace the others.
         self.sets.values().rev().flatten().collect()
     }
 
-    /// Takes in what has changed; gives the hooks that are to be called.
+    /// Notes changes in all accounts. Returns the hooks to call.
     fn note(&mut self, changed: &[ObjectKey], is_first: bool) -> Vec<Hook> {
         let of_pods = self
             .of_pods
@@ -69,7 +68,7 @@ impl State {
     }
 }
 
-/// Shared between the sources, which write, and the volumes and variables of pods and the services, which read.
+/// The store of objects. The sources write the objects. The volumes and variables of pods, and the services, read them.
 pub struct Objects {
     state: Mutex<State>,
 }
@@ -81,8 +80,8 @@ impl Default for Objects {
 }
 
 impl Objects {
-    /// Starts empty. `on_change` is called after each change of an object that pods may refer to, on the thread of a source;
-    /// it must not block.
+    /// Makes an empty store. `on_change` is called after each change of an object that pods may refer to. The call
+    /// comes on the thread of a source, so it must not block.
     pub fn new(on_change: impl Fn() + Send + Sync + 'static) -> Self {
         let of_pods = Account {
             kinds: &ObjectKind::OF_PODS,
@@ -99,7 +98,7 @@ impl Objects {
         }
     }
 
-    /// Returns the objects that are there among `keys`.
+    /// Returns the existing objects among `keys`.
     pub fn of(&self, keys: BTreeSet<ObjectKey>) -> ObjectSet {
         let state = self.lock();
         let there = |key: ObjectKey| {
@@ -109,7 +108,7 @@ impl Objects {
         keys.into_iter().filter_map(there).collect()
     }
 
-    /// Every object of a kind, in the order of namespace and name.
+    /// Returns every object of a kind, in the order of namespace and name.
     pub fn of_kind(&self, kind: ObjectKind) -> Vec<LocalObject> {
         let state = self.lock();
         let of_kind = state.used().into_iter().filter(|(key, _)| key.kind == kind);
@@ -120,7 +119,7 @@ impl Objects {
         of_kind.map(object).collect()
     }
 
-    /// Every Service and every slice, of one moment.
+    /// Returns every Service and every EndpointSlice, all read at the same moment.
     pub fn services(&self) -> ServiceObjects {
         let mut found = ServiceObjects::default();
         for (key, content) in self.lock().used() {
@@ -143,8 +142,7 @@ impl Objects {
         found
     }
 
-    /// True if that source has handed over its objects, be it none. Before that, an object that is missing here may
-    /// still come.
+    /// True if this source has passed its objects, even an empty set. Before that, a missing object may still come.
     pub fn has_spoken(&self, source: PodSource) -> bool {
         self.lock().sets.contains_key(&source)
     }
@@ -169,14 +167,14 @@ impl Objects {
         hooks.iter().for_each(|hook| hook());
     }
 
-    /// The objects that pods may refer to and that have changed, come or gone since the last call. For the sync loop.
+    /// Returns the objects for pods that were added, changed or removed since the last call. For the sync loop.
     pub fn take_changed(&self) -> BTreeSet<ObjectKey> {
         std::mem::take(&mut self.lock().of_pods.changed)
     }
 
     /// Adds one more reader of changes. `on_change` is called after each change of an object of these kinds, and when a
-    /// source has spoken for the first time. The call comes on the thread of a source, so it must not block. An object
-    /// that is there already counts as come, without a call.
+    /// source has passed its first set. The call comes on the thread of a source, so it must not block. Objects that
+    /// already exist count as added, but without a call.
     pub fn watch(
         self: &Arc<Self>,
         kinds: &'static [ObjectKind],
@@ -209,7 +207,7 @@ pub struct ObjectWatch {
 }
 
 impl ObjectWatch {
-    /// The objects of its kinds that have changed, come or gone since the last call.
+    /// Returns the watched objects that were added, changed or removed since the last call.
     pub fn take_changed(&self) -> BTreeSet<ObjectKey> {
         std::mem::take(&mut self.objects.lock().watches[self.place].changed)
     }

@@ -1,12 +1,11 @@
-//! The result of a probe for a container: it is cached, sent to the sync loop and used in
-//! decisions.
+//! The result of a container's probe. It is cached, sent to the sync loop and used in decisions.
 
 use std::fmt;
 
 /// The cached result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProbeResult {
-    /// Not known yet: the initial result of startup.
+    /// The result is not known yet. This is the initial result of a startup probe.
     Unknown,
     /// The successes in a row have reached successThreshold.
     Success,
@@ -15,7 +14,7 @@ pub enum ProbeResult {
 }
 
 impl ProbeResult {
-    /// The metric's number: Success 0, Failure 1, others -1.
+    /// Returns the number in the metric: 0 for Success, 1 for Failure, -1 for Unknown.
     pub fn as_number(self) -> i32 {
         match self {
             Self::Success => 0,

@@ -1,4 +1,4 @@
-//! Which resolver a pod's containers use (the kubelet's `GetPodDNS`; kubelet-probes 8.10).
+//! The resolver settings of a pod's containers (the kubelet's `GetPodDNS`; kubelet-probes 8.10).
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -9,17 +9,17 @@ use crate::net::network::resolv_conf::ResolvConf;
 
 const NAMESERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
-/// Most characters of all searches together, with a space between each two.
+/// The most characters of all search domains together, with a space between each two.
 const SEARCH_CHARACTERS_MAX: usize = 2048;
-/// Longest search; some resolvers abort on a longer one.
+/// The most characters of a search domain. Some resolvers abort on a longer one.
 const SEARCH_MAX: usize = 253;
 
 /// The cluster's name servers and domain, as the node's configuration gives them to pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterDns {
-    /// `clusterDNS`.
+    /// The addresses of the cluster's name servers (`clusterDNS`).
     pub servers: Vec<IpAddr>,
-    /// `clusterDomain`.
+    /// The domain of the cluster (`clusterDomain`).
     pub domain: String,
 }
 
@@ -32,7 +32,7 @@ pub struct DnsWarning {
     pub message: String,
 }
 
-/// The resolver of `pod`; `node` is the one of the node.
+/// Returns the resolver settings of `pod`. `node` has the resolver settings of the node.
 pub fn resolver(
     pod: &Pod,
     cluster: &ClusterDns,
@@ -52,7 +52,7 @@ pub fn resolver(
     (dns, warnings)
 }
 
-/// Returns the resolver settings that the pod's DNS policy gives.
+/// Returns the resolver settings by the pod's DNS policy.
 fn base(
     pod: &Pod,
     cluster: &ClusterDns,
@@ -71,7 +71,7 @@ fn base(
     if !cluster.servers.is_empty() {
         return of_cluster(pod, cluster, node);
     }
-    // ClusterFirst is what a pod has that asks for nothing. deviations: no-cluster-dns
+    // A pod that sets no DNS policy has ClusterFirst, so this policy gives no warning. deviations: no-cluster-dns
     if pod.spec.dns_policy == "ClusterFirstWithHostNet" {
         warnings.push(DnsWarning {
             reason: "MissingClusterDNS",
@@ -106,7 +106,7 @@ fn without_repeats(list: &mut Vec<String>) {
     list.retain(|text| seen.insert(text.clone()));
 }
 
-/// `own` replaces the options of the same name.
+/// Merges resolver options. An option in `own` replaces the option of the same name in `given`.
 fn merged(given: &[String], own: &[PodDnsConfigOption]) -> Vec<String> {
     let mut all: Vec<(String, String)> = Vec::new();
     let mut set = |name: &str, value: &str| match all.iter_mut().find(|o| o.0 == name) {
@@ -202,7 +202,7 @@ mod tests {
         check(json!({"dnsPolicy": "None"}), true, "");
     }
 
-    /// deviations: no-cluster-dns
+    /// Only a pod that requests the cluster DNS gets a warning (deviations: no-cluster-dns).
     #[test]
     fn without_a_cluster_dns_a_pod_has_the_node_s_and_only_who_asks_is_told() {
         check(json!({"dnsPolicy": "ClusterFirst"}), false, OF_NODE);
@@ -250,7 +250,7 @@ mod tests {
             let line = dns.lines().next().unwrap().to_owned();
             (line.split(' ').count() - 1, warnings.len())
         };
-        // With the one of the node.
+        // Each list gets one more search domain, the one of the node.
         let many = |n| (0..n).map(|i| format!("s{i}")).collect();
         assert_eq!(searches(many(31)), (32, 0));
         assert_eq!(searches(many(32)), (32, 1));

@@ -1,4 +1,4 @@
-//! A container's own variables, and `$(NAME)` in its command (kubelet-probes 3.2.1, 3.2.2).
+//! The container's own variables, and `$(NAME)` in its command (kubelet-probes 3.2.1, 3.2.2).
 
 use crate::api::expansion::expand;
 use crate::api::field_ref::{FieldRefError, PodFacts, field_value, resource_value};
@@ -6,10 +6,10 @@ use crate::api::objects::{ObjectKey, ObjectKind, ObjectSet};
 use crate::api::pod::{EnvFromSource, EnvVarSource, KeySelector};
 use crate::api::{Container, Pod};
 
-/// Names and values, in the order of the container's environment.
+/// Names and values of variables, in the order of the container's environment.
 type Variables = Vec<(String, String)>;
 
-/// A variable of a container that has no value. The text never holds a value.
+/// The reason why a variable of a container has no value. The text never shows a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
     /// The object with the value is missing.
@@ -25,27 +25,27 @@ pub enum EnvironmentError {
     NoKey {
         /// The key that the variable names.
         key: String,
-        /// The object.
+        /// The object that does not have the key.
         object: ObjectKey,
     },
-    /// The bytes of a Secret would end the variable before their end.
+    /// The value in a Secret has a NUL byte, which would end the variable early.
     #[error(
         "key {key} of {object} cannot be a variable: its value has a NUL byte; mount it as a volume"
     )]
     Nul {
-        /// The key of the bytes.
+        /// The key of the value.
         key: String,
-        /// The object.
+        /// The object with the value.
         object: ObjectKey,
     },
-    /// The bytes of a Secret are no text.
+    /// The value in a Secret is not UTF-8 text.
     #[error(
         "key {key} of {object} cannot be a variable: its value is not UTF-8; mount it as a volume"
     )]
     NotUtf8 {
-        /// The key of the bytes.
+        /// The key of the value.
         key: String,
-        /// The object.
+        /// The object with the value.
         object: ObjectKey,
     },
     /// A field or a resource of the pod has no value.
@@ -57,20 +57,21 @@ pub enum EnvironmentError {
 pub(super) struct Sources<'a> {
     pub(super) pod: &'a Pod,
     pub(super) container: &'a Container,
-    /// Holds every object that the pod refers to and that exists.
+    /// The objects that the pod refers to, as far as they exist.
     pub(super) objects: &'a ObjectSet,
     pub(super) facts: &'a PodFacts,
-    /// Variables of services.
+    /// The variables of services.
     pub(super) services: &'a [(String, String)],
 }
 
 impl Sources<'_> {
-    /// The keys of `envFrom`, then the variables of `env`, each expanded against those before it.
-    /// When a name is repeated, the last one counts. What is optional and missing is left out. Variables of services come
-    /// last, where the container has none of the name; `env` may refer to them.
+    /// Returns the container's variables: first the keys of `envFrom`, then the variables of `env`, each expanded with
+    /// those before it. If a name is repeated, its last value counts. A missing source that is optional is left out.
+    /// Variables of services come last, unless the container has a variable of the same name. `env` may refer to them.
     ///
     /// # Errors
-    /// Returns [`EnvironmentError`] if an object, key or field does not exist, or if a value cannot be a variable's.
+    /// Returns [`EnvironmentError`] if an object, key or field does not exist, or if a value cannot be the value of a
+    /// variable.
     pub(super) fn variables(&self) -> Result<Variables, EnvironmentError> {
         let mut all = Variables::with_capacity(self.container.env.len());
         for source in &self.container.env_from {
@@ -124,7 +125,7 @@ impl Sources<'_> {
         }
     }
 
-    /// Returns the value from its source, or `None` when the source is optional and missing.
+    /// Returns the value from its source, or `None` if the source is missing and optional.
     fn value(&self, from: &EnvVarSource) -> Result<Option<String>, EnvironmentError> {
         if let Some(field) = &from.field_ref {
             let value = field_value(self.pod, self.facts, &field.field_path);
@@ -178,7 +179,7 @@ impl Sources<'_> {
     }
 }
 
-/// Tells whether a variable of the container needs the addresses of the pod.
+/// Tells whether a variable of the container needs the pod's addresses.
 pub fn needs_pod_ips(container: &Container) -> bool {
     let fields = container.env.iter().filter_map(|v| {
         let field = v.value_from.as_ref()?.field_ref.as_ref()?;
@@ -189,8 +190,7 @@ pub fn needs_pod_ips(container: &Container) -> bool {
         .any(|path| path.starts_with("status.podIP"))
 }
 
-/// Expands the words of a command with the container's own variables; the image's variables are not
-/// used.
+/// Expands the words of a command with the container's own variables. The image's variables are not used.
 pub(super) fn expand_words(words: &[String], variables: &[(String, String)]) -> Vec<String> {
     words
         .iter()
@@ -216,7 +216,7 @@ fn not_found(kind: ObjectKind, name: &str) -> EnvironmentError {
     }
 }
 
-/// The value of a Secret as the value of a variable.
+/// Returns the bytes of a Secret as the value of a variable.
 fn as_text(bytes: &[u8], key: &str, object: &ObjectKey) -> Result<String, EnvironmentError> {
     let (key, object) = (key.to_owned(), object.clone());
     match std::str::from_utf8(bytes) {

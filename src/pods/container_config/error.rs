@@ -1,23 +1,23 @@
-//! Why a container has no configuration: the reasons of each part together.
+//! The reasons why a container has no configuration, of all parts together.
 
 use super::environment::EnvironmentError;
 use super::resources::ResourceError;
 use super::security::SecurityError;
 use super::volume_mount::MountError;
 
-/// A request of a pod that the configuration of a container cannot express.
+/// The reason why the configuration of a container cannot express what its pod requests.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A variable has no value.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
-    /// A volume cannot be mounted as the container asks.
+    /// A volume cannot be mounted as the container requests.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// A resource has no amount.
+    /// The amount of a resource is not a valid quantity.
     #[error(transparent)]
     Resource(#[from] ResourceError),
-    /// The container may not, or cannot, have the privileges.
+    /// The container cannot have the privileges that it requests, or is not allowed to.
     #[error(transparent)]
     Security(#[from] SecurityError),
 }

@@ -1,39 +1,39 @@
-//! What the host of a pod's containers is called (the kubelet's `GeneratePodHostNameAndDomain` and
-//! `GetNodenameForKernel`; kubelet-probes 8.10).
+//! The host names of a pod's containers (the kubelet's `GeneratePodHostNameAndDomain` and `GetNodenameForKernel`;
+//! kubelet-probes 8.10).
 
 use crate::api::Pod;
 
-/// Longest host name that a pod gets, in bytes.
+/// The length in bytes of the longest host name that a pod gets.
 const SHORT_MAX: usize = 63;
-/// Longest host name of the kernel, in bytes.
+/// The length in bytes of the longest host name that the kernel accepts.
 const KERNEL_MAX: usize = 64;
 
-/// The names of one pod.
+/// The host names of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostNames {
-    /// The name without its domain.
+    /// The host name without its domain.
     pub short: String,
-    /// The domain of the pod; empty without a subdomain.
+    /// The domain of the pod. It is empty if the pod has no subdomain.
     pub domain: String,
     /// The host name that processes see.
     pub kernel: String,
 }
 
-/// A host name with its domain that is longer than the kernel takes.
+/// A host name with domain that is longer than the kernel accepts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is too long ({KERNEL_MAX} characters is the max, {} characters requested)",
     .name.len()
 )]
 pub struct HostNameError {
-    /// The name with its domain.
+    /// The host name with its domain.
     pub name: String,
 }
 
-/// The names of `pod`; `node` is the node's own host name.
+/// Returns the host names of `pod`. `node` is the node's own host name.
 ///
 /// # Errors
-/// Returns [`HostNameError`] if the name with its domain is longer than the kernel takes.
+/// Returns [`HostNameError`] if the host name with its domain is longer than the kernel accepts.
 pub fn host_names(pod: &Pod, cluster_domain: &str, node: &str) -> Result<HostNames, HostNameError> {
     let s = &pod.spec;
     let (short, domain) = match &s.hostname_override {
@@ -63,7 +63,7 @@ fn domain(pod: &Pod, cluster_domain: &str) -> String {
     format!("{subdomain}.{namespace}.svc{dot}{cluster_domain}")
 }
 
-/// The first 63 bytes, without '-' and '.' at their end.
+/// Returns the first 63 bytes of a name, without '-' and '.' at the end.
 fn cut(name: &str) -> String {
     if name.len() <= SHORT_MAX {
         return name.to_owned();
@@ -145,7 +145,7 @@ mod tests {
         );
     }
 
-    /// deviations: no-cluster-domain
+    /// There is no cluster domain in the configuration (deviations: no-cluster-domain).
     #[test]
     fn without_a_cluster_domain_the_domain_ends_with_svc() {
         let spec = json!({"subdomain": "sub", "containers": []});

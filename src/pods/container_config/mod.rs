@@ -1,9 +1,8 @@
-//! Makes the configurations of a pod's sandbox and containers for a runtime: the kubelet's
-//! `generatePodSandboxConfig` and `generateContainerConfig`.
+//! Makes the configurations of a pod's sandbox and containers for a runtime: the kubelet's `generatePodSandboxConfig`
+//! and `generateContainerConfig`.
 //!
-//! Invariants: pure. A configuration depends on the [`Inputs`] alone; files, volumes and images
-//! exist already. A request of a pod that a configuration cannot express is an error; it is never
-//! left out.
+//! Invariants: this module is pure. A configuration depends only on the [`Inputs`]. Files, volumes and images already
+//! exist. If a configuration cannot express a request of a pod, that is an error. No request is ever left out.
 
 mod dns;
 mod environment;
@@ -46,25 +45,26 @@ use crate::pods::volumes::MountedVolumes;
 /// The daemon's settings for the resources of pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourcePolicy {
-    /// Processes and threads of a pod; None is no limit.
+    /// The most processes and threads of a pod. `None` means no limit.
     pub pod_pids_limit: Option<i64>,
-    /// The kernel kills one process of a container for want of memory, not all; None is as the node's cgroups have it.
+    /// True if the kernel kills only one process of a container for lack of memory, and not all of them. `None` means
+    /// that the node's cgroups decide.
     pub single_process_oom_kill: Option<bool>,
-    /// Which containers may be swapped out.
+    /// The rule for which containers may be swapped out.
     pub swap: SwapBehavior,
 }
 
-/// The choice of the configuration, `memorySwap.swapBehavior`.
+/// The values of the setting `memorySwap.swapBehavior`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SwapBehavior {
     /// No container may be swapped out.
     #[default]
     NoSwap,
-    /// Burstable containers may be, in part.
+    /// Containers of burstable pods may be swapped out in part.
     LimitedSwap,
 }
 
-/// A word that is no swap behavior.
+/// The error of a text that is not a swap behavior.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is no swap behavior; it is NoSwap or LimitedSwap")]
 pub struct SwapBehaviorError(String);
@@ -81,17 +81,17 @@ impl FromStr for SwapBehavior {
     }
 }
 
-/// Everything a sandbox's configuration depends on.
+/// The inputs of a sandbox's configuration.
 pub struct SandboxInputs<'a> {
-    /// Validated and defaulted.
+    /// The pod, validated and with defaults.
     pub pod: &'a Pod,
-    /// Sandboxes of the pod before this one.
+    /// The number of sandboxes that the pod had before this one.
     pub attempt: u32,
     /// The host name that processes see: [`HostNames::kernel`].
     pub hostname: &'a str,
-    /// Directory of the pod's logs.
+    /// The directory of the pod's logs.
     pub log_directory: PathBuf,
-    /// Cgroup of the pod.
+    /// The cgroup of the pod.
     pub cgroup_parent: String,
     /// The resource settings of the daemon's configuration.
     pub resource_policy: ResourcePolicy,
@@ -99,7 +99,7 @@ pub struct SandboxInputs<'a> {
     pub volumes: &'a MountedVolumes,
 }
 
-/// The configuration of a pod's sandbox.
+/// Makes the configuration of a pod's sandbox.
 pub fn sandbox(i: &SandboxInputs<'_>) -> SandboxConfig {
     let m = &i.pod.metadata;
     SandboxConfig {
@@ -123,7 +123,8 @@ pub fn sandbox(i: &SandboxInputs<'_>) -> SandboxConfig {
     }
 }
 
-/// Reads the bandwidth limits from the pod's annotations, which validation has read. A fraction of a bit counts as one.
+/// Reads the bandwidth limits from the pod's annotations, which validation has checked. A fraction of a bit counts as a
+/// whole bit.
 fn bandwidth(pod: &Pod) -> Bandwidth {
     let rate = |key: &str| {
         let text = pod.metadata.annotations.get(key)?;
@@ -136,8 +137,8 @@ fn bandwidth(pod: &Pod) -> Bandwidth {
     }
 }
 
-/// Returns the port mappings of every container that asks for a port of the node. A pod in the node's network has none,
-/// because its ports are the node's.
+/// Returns the port mappings of every container that requests a port of the node. A pod in the node's network has no
+/// mappings, because its ports are the node's.
 fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
     if pod.spec.host_network {
         return Vec::new();
@@ -181,48 +182,48 @@ fn namespaces(pod: &Pod) -> NamespaceOptions {
     }
 }
 
-/// The images that volumes have resolved to, by the name of the volume.
+/// The images of volumes, by the name of the volume.
 pub type ImageVolumes = BTreeMap<String, ImageSpec>;
 
-/// Everything a container's configuration depends on.
+/// The inputs of a container's configuration.
 pub struct Inputs<'a> {
-    /// Validated and defaulted.
+    /// The pod, validated and with defaults.
     pub pod: &'a Pod,
-    /// The container to configure, one of the pod's.
+    /// The container of the pod that is configured.
     pub container: &'a Container,
-    /// Instances of the container before this one.
+    /// The number of instances that the container had before this one.
     pub attempt: u32,
-    /// `sha256:…` of the image that its reference resolved to.
+    /// The id of the container's image, `sha256:…`.
     pub image_id: &'a str,
-    /// `user[:group]` of the image, names or numbers; empty is root.
+    /// The user of the image as `user[:group]`, in names or numbers. An empty text means root.
     pub image_user: &'a str,
     /// The pod's volumes.
     pub volumes: &'a MountedVolumes,
-    /// The images of the volumes that the container mounts, by volume.
+    /// The images of the volumes that the container mounts, by the name of the volume.
     pub image_volumes: &'a ImageVolumes,
-    /// The pod's generated files.
+    /// The generated files of /etc, which the pod's containers share.
     pub etc_files: &'a EtcFiles,
-    /// File for the container's last words, if it has one.
+    /// The file for the container's termination message, if the container has one.
     pub termination_log: Option<PathBuf>,
-    /// Directory of the profiles of type `Localhost`.
+    /// The directory of the seccomp profiles of type `Localhost`.
     pub seccomp_profiles: &'a Path,
-    /// Facts of the node.
+    /// The facts of the node.
     pub node: &'a NodeFacts,
     /// The resource settings of the daemon's configuration.
     pub resource_policy: ResourcePolicy,
     /// The objects that the pod refers to.
     pub objects: &'a ObjectSet,
-    /// Variables of services, in their order.
+    /// The variables of services, in their order.
     pub services: &'a [(String, String)],
-    /// The pod's addresses, primary first; may be empty where [`needs_pod_ips`] says so.
+    /// The pod's addresses, the primary one first. They may be empty if [`needs_pod_ips`] returns false.
     pub pod_ips: &'a [IpAddr],
 }
 
-/// The configuration of a container.
+/// Makes the configuration of a container.
 ///
 /// # Errors
-/// Returns [`ConfigError`] if there is no configuration: a mount of a volume that the pod does not have, a bad
-/// quantity, `runAsNonRoot` for an image that runs as root, a variable from an object that is missing.
+/// Returns [`ConfigError`] if there is no configuration. Examples are a mount of a volume that the pod does not have, a
+/// bad quantity, `runAsNonRoot` for an image that runs as root, and a variable from a missing object.
 pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, ConfigError> {
     let c = i.container;
     let variables = environment::Sources {
@@ -287,8 +288,8 @@ fn container_labels(pod: &Pod, container: &Container) -> Labels {
     all
 }
 
-/// Hash of name and image, whose change makes a container a new one (kubelet-probes 8.3). FNV-1a,
-/// 32 bits.
+/// Returns the hash of a container's name and image (FNV-1a, 32 bits). If the hash changes, the container is replaced
+/// (kubelet-probes 8.3).
 pub fn spec_hash(container: &Container) -> u32 {
     let text = serde_json::json!({"name": container.name, "image": container.image}).to_string();
     text.bytes().fold(0x811c_9dc5, |h, b| {
@@ -296,7 +297,7 @@ pub fn spec_hash(container: &Container) -> u32 {
     })
 }
 
-/// The mounts: volumes, then the generated files unless a volume is mounted over them.
+/// Returns the mounts of a container: its volumes, then the generated files that no volume covers.
 fn mounts(i: &Inputs<'_>, variables: &[(String, String)]) -> Result<Vec<Mount>, MountError> {
     let c = i.container;
     let mut all = Vec::with_capacity(c.volume_mounts.len() + 4);
@@ -307,8 +308,8 @@ fn mounts(i: &Inputs<'_>, variables: &[(String, String)]) -> Result<Vec<Mount>, 
     let last_words = c.termination_message_destination();
     let generated = [
         (Some(&i.etc_files.hosts), "/etc/hosts", false),
-        // The containers of the pod share these two files: a container with a read-only root may
-        // not write them either.
+        // The containers of the pod share the following two files, so a container with a read-only root must not write
+        // them either.
         (Some(&i.etc_files.hostname), "/etc/hostname", read_only_root),
         (
             Some(&i.etc_files.resolv_conf),

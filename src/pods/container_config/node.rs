@@ -1,4 +1,4 @@
-//! Facts about the node that configurations depend on.
+//! The facts about the node on which configurations depend.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,32 +13,32 @@ use crate::api::huge_pages::resource;
 use crate::base::sys::cgroup_mounts;
 use crate::base::sys::wide;
 
-/// Read once, at the daemon's start.
+/// The facts about the node. They are read once, when the daemon starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// `MemTotal` in bytes; 0 when it cannot be read.
+    /// The node's memory (`MemTotal`) in bytes, or 0 if it cannot be read.
     pub memory_capacity: u64,
-    /// `SwapTotal` in bytes; 0 when it cannot be read.
+    /// The node's swap (`SwapTotal`) in bytes, or 0 if it cannot be read.
     pub swap_capacity: u64,
-    /// Only cgroup v2 counts.
+    /// True if the node has only cgroup v2.
     pub pure_cgroup_v2: bool,
-    /// The existing `/sys/devices/system/cpu/cpu*/thermal_throttle` directories: they show the load
-    /// of other tenants, so they are hidden from containers.
+    /// The existing directories `/sys/devices/system/cpu/cpu*/thermal_throttle`. They are hidden from containers,
+    /// because they show the load of other tenants.
     pub thermal_throttle: Vec<String>,
-    /// The node's addresses, the first one first.
+    /// The node's addresses, the primary one first.
     pub host_ips: Vec<String>,
     /// The resources that the node has for pods.
     pub allocatable: Allocatable,
-    /// Mounts can be made read-only with all mounts below them (mount_setattr, Linux 5.12).
+    /// True if the kernel can make a mount read-only with all mounts below it (mount_setattr, Linux 5.12).
     pub recursive_read_only: bool,
-    /// The page sizes in bytes that the kernel has, whether or not it has pages of them.
+    /// The huge page sizes in bytes that the kernel supports, even if there are no pages of a size.
     pub huge_page_sizes: Vec<u64>,
 }
 
 /// The directory in which the kernel shows its huge pages.
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 
-/// The bytes of huge pages that the node has now, by resource: `hugepages-2Mi`.
+/// Returns the node's present huge pages in bytes, by resource name such as `hugepages-2Mi`.
 pub fn huge_pages() -> BTreeMap<String, i64> {
     let bytes = |(size, pages): (u64, u64)| i64::try_from(size.saturating_mul(pages));
     let all = read_huge_pages(Path::new(HUGE_PAGES)).into_iter();
@@ -46,7 +46,7 @@ pub fn huge_pages() -> BTreeMap<String, i64> {
         .collect()
 }
 
-/// Page size in bytes and number of pages.
+/// Returns each huge page size in bytes with its number of pages.
 fn read_huge_pages(dir: &Path) -> Vec<(u64, u64)> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let read = |path: &Path| {
@@ -61,7 +61,7 @@ fn read_huge_pages(dir: &Path) -> Vec<(u64, u64)> {
 }
 
 impl NodeFacts {
-    /// Reads the facts. `data` is a directory of the disk that pods write to.
+    /// Reads the facts about the node. `data` is a directory on the disk that pods write to.
     pub fn read(node_ip: IpAddr, data: &Path) -> Self {
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let memory_capacity = memory(&meminfo, "MemTotal:");
@@ -83,13 +83,13 @@ impl NodeFacts {
     }
 }
 
-/// 0 when the kernel does not tell.
+/// Returns the number of processors, or 0 if the kernel does not report it.
 fn processors() -> i64 {
     let online = sysconf(SysconfVar::_NPROCESSORS_ONLN);
     online.ok().flatten().map_or(0, wide)
 }
 
-/// Bytes; 0 when the directory is not there.
+/// Returns the size of the disk in bytes, or 0 if the directory does not exist.
 fn disk_size(dir: &Path) -> i64 {
     statvfs(dir).map_or(0, |s| {
         let bytes = s.blocks().saturating_mul(wide(s.fragment_size()));
@@ -97,7 +97,7 @@ fn disk_size(dir: &Path) -> i64 {
     })
 }
 
-/// Returns the major and the minor version of the running kernel; zeros if its release text has another form.
+/// Returns the major and the minor version of the running kernel. Both are 0 if the release text has another form.
 pub fn kernel_version() -> (u32, u32) {
     let release = nix::sys::utsname::uname()
         .map(|u| u.release().to_string_lossy().into_owned())

@@ -1,4 +1,4 @@
-//! cpu, memory and the out-of-memory score, by the kubelet's formulas (pkg/kubelet/cm and pkg/kubelet/qos).
+//! Computes cpu, memory and the out-of-memory score by the kubelet's formulas (pkg/kubelet/cm and pkg/kubelet/qos).
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::api::quantity::Quantity;
 use crate::api::{Container, pod_resources};
 use crate::engine::runtime::{Limits, PodResources, Resources};
 
-/// CFS period in microseconds.
+/// The CFS period in microseconds.
 const PERIOD: i64 = 100_000;
 
-/// A quantity of a resource that is none.
+/// The error of a resource amount that is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot set {name} to {quantity:?}: not a quantity such as 100m, 64Mi or 1.5")]
 pub struct ResourceError {
@@ -25,7 +25,7 @@ pub struct ResourceError {
     pub quantity: String,
 }
 
-/// Limits and weights of a container. A limit of 0 is no limit.
+/// Returns the limits and weights of a container. A limit of 0 means no limit.
 pub(super) fn resources(
     pod: &Pod,
     container: &Container,
@@ -46,8 +46,8 @@ pub(super) fn resources(
     })
 }
 
-/// Limits and weights of the pod as a whole, as the kubelet's `ResourceConfigForPod`: a limit only where every container has
-/// one. Validation has read the quantities.
+/// Returns the limits and weights of the pod as a whole, like the kubelet's `ResourceConfigForPod`. The pod has a limit
+/// only if every container has one. Validation has checked the quantities.
 pub(super) fn pod_resources(pod: &Pod, policy: ResourcePolicy) -> PodResources {
     let of = |map: &BTreeMap<String, Quantity>, name, unit| amount(map, name, unit).ok().flatten();
     let cpu_limit = |c: &Container| of(&c.resources.limits, "cpu", 1000).unwrap_or(0);
@@ -64,7 +64,7 @@ pub(super) fn pod_resources(pod: &Pod, policy: ResourcePolicy) -> PodResources {
     }
 }
 
-/// Makes cgroup limits from thousandths of a core and from bytes.
+/// Makes cgroup limits. The cpu arguments are thousandths of a core, the memory limit is in bytes.
 fn limits(cpu_request: i64, cpu_limit: Option<i64>, memory_limit: Option<i64>) -> Limits {
     Limits {
         cpu_shares: shares(cpu_request),
@@ -74,8 +74,9 @@ fn limits(cpu_request: i64, cpu_limit: Option<i64>, memory_limit: Option<i64>) -
     }
 }
 
-/// Returns how much the container may swap out. With LimitedSwap, a burstable container that requests less memory than
-/// its limit has as large a part of the node's swap as it requests of its memory. Every other container has none.
+/// Returns how many bytes of the container may be swapped out. With LimitedSwap this is a part of the node's swap for a
+/// burstable container that requests less memory than its limit. The part is the container's request as a share of the
+/// node's memory. Every other container gets 0.
 fn swap_limit(
     pod: &Pod,
     container: &Container,
@@ -85,7 +86,7 @@ fn swap_limit(
     let r = &container.resources;
     let memory = |map| Ok::<_, ResourceError>(amount(map, "memory", 1)?.unwrap_or(0));
     let (request, limit) = (request(r, "memory", 1)?, memory(&r.limits)?);
-    // Not the kubelet's: to that every static pod is critical (deviations: swap-of-static-pods).
+    // The kubelet has another rule: there every static pod is critical (deviations: swap-of-static-pods).
     let priority = pod.spec.priority;
     let has_critical_priority = priority.is_some_and(|p| p >= priority::SYSTEM_CRITICAL_PRIORITY);
     let may_swap = behavior == SwapBehavior::LimitedSwap
@@ -100,7 +101,8 @@ fn swap_limit(
     Ok(u64::try_from(part).unwrap_or(0).min(node.swap_capacity))
 }
 
-/// The limit of each page size that the node has: 0 where the container asks for none, as in the kubelet.
+/// Returns the limit in bytes of each page size that the node supports. It is 0 if the container requests no pages of
+/// the size, as in the kubelet.
 fn huge_pages(r: &ResourceRequirements, sizes: &[u64]) -> Vec<(u64, u64)> {
     let limit = |size: u64| {
         let named = |(name, _): &(&String, &Quantity)| page_size(name) == Some(size);
@@ -111,17 +113,17 @@ fn huge_pages(r: &ResourceRequirements, sizes: &[u64]) -> Vec<(u64, u64)> {
     sizes.iter().map(|size| limit(*size)).collect()
 }
 
-/// 1024 per core; 2–262144 (the kernel's range).
+/// Returns the cpu shares: 1024 per core, within the kernel's range of 2–262144.
 fn shares(milli: i64) -> i64 {
     (milli.saturating_mul(1024) / 1000).clamp(2, 262_144)
 }
 
-/// Microseconds in a period; at least 1 ms, the kernel's minimum.
+/// Returns the cpu quota in microseconds per period. It is at least 1 ms, the kernel's minimum.
 fn quota(milli: i64) -> i64 {
     (milli.saturating_mul(PERIOD) / 1000).max(1000)
 }
 
-/// The container's `oom_score_adj`.
+/// Returns the container's `oom_score_adj`.
 fn oom_score_adj(
     pod: &Pod,
     container: &Container,
@@ -143,7 +145,7 @@ fn oom_score_adj(
     })
 }
 
-/// Returns the smallest memory request among the regular containers if the container is a sidecar, else `None`.
+/// Returns the smallest memory request of the regular containers if the container is a sidecar, else `None`.
 fn least_regular_request(pod: &Pod, container: &Container) -> Result<Option<i64>, ResourceError> {
     if !pod.spec.is_sidecar(&container.name) {
         return Ok(None);
@@ -155,8 +157,8 @@ fn least_regular_request(pod: &Pod, container: &Container) -> Result<Option<i64>
     Ok(requests?.into_iter().min())
 }
 
-/// 1000 minus the requested thousandths of the node's memory; 3–999, between Guaranteed and
-/// BestEffort.
+/// Returns the `oom_score_adj` of a burstable container: 1000 minus its request in thousandths of the node's memory.
+/// The range 3–999 lies between Guaranteed and BestEffort.
 fn burstable(request: i64, capacity: u64) -> i32 {
     let capacity = i128::from(capacity.max(1));
     let score = 1000 - i128::from(request) * 1000 / capacity;
@@ -167,14 +169,14 @@ fn burstable(request: i64, capacity: u64) -> i32 {
     }
 }
 
-/// The request, else the limit (kubelet-probes 1.1), else 0.
+/// Returns the request of a resource, else its limit (kubelet-probes 1.1), else 0.
 fn request(r: &ResourceRequirements, name: &str, unit: i64) -> Result<i64, ResourceError> {
     Ok(amount(&r.requests, name, unit)?
         .or(amount(&r.limits, name, unit)?)
         .unwrap_or(0))
 }
 
-/// The value in 1/`unit`, 1 or 1000, rounded up as Kubernetes does.
+/// Returns the amount of a resource in units of 1/`unit`, rounded up as Kubernetes does. `unit` is 1 or 1000.
 fn amount(
     map: &BTreeMap<String, Quantity>,
     name: &str,
@@ -238,7 +240,7 @@ mod tests {
         assert_eq!(l.cpu_period, 100_000);
     }
 
-    /// Shares, quota and memory limit of a pod of these containers.
+    /// Checks the cpu shares, cpu quota and memory limit of a pod with this spec.
     #[track_caller]
     fn check_pod(spec: serde_json::Value, expected: (i64, Option<i64>, Option<i64>)) {
         let pod = pod("p").spec(spec).build();
@@ -287,7 +289,7 @@ mod tests {
         assert_eq!(limit, Some(100));
     }
 
-    /// On a node with 1,000,000 bytes of memory and half as much swap.
+    /// Checks the swap limit on a node with 1,000,000 bytes of memory and half as much swap.
     #[track_caller]
     fn check_swap(spec: serde_json::Value, (limited, v2): (bool, bool), expected: u64) {
         let pod = pod("p").spec(spec).build();
@@ -366,7 +368,7 @@ mod tests {
         pod
     }
 
-    /// Shares, quota, memory limit.
+    /// Checks the cpu shares, cpu quota and memory limit of a container.
     #[track_caller]
     fn check(
         limits: &[(&str, &str)],
@@ -394,7 +396,7 @@ mod tests {
         );
         check(&[("memory", "1.5k")], &[], (2, None, Some(1500)));
         check(&[("memory", "100m")], &[], (2, None, Some(1)));
-        // the most that validation accepts is the most that the kernel accepts
+        // The most that validation accepts is the most that the kernel accepts.
         let most = Some(17_592_186_000_000);
         check(&[("cpu", "175921860")], &[], (262_144, most, None));
         check(&[("memory", "1e19")], &[], (2, None, Some(i64::MAX)));

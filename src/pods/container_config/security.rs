@@ -1,4 +1,5 @@
-//! What a container's processes may do (the kubelet's `determineEffectiveSecurityContext` and `pkg/securitycontext`).
+//! The privileges of a container's processes (the kubelet's `determineEffectiveSecurityContext` and
+//! `pkg/securitycontext`).
 
 use super::Inputs;
 use crate::api::app_armor;
@@ -7,7 +8,7 @@ use crate::api::pod::{AppArmorProfile as Profile, Capabilities, SeccompProfile a
 use crate::api::{Container, Pod};
 use crate::engine::runtime::{AppArmorProfile, SeccompProfile, Security};
 
-/// Paths that the kubelet tells every runtime to hide (pkg/securitycontext/util.go).
+/// The paths that the kubelet hides in every runtime (pkg/securitycontext/util.go).
 const MASKED: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
@@ -23,7 +24,7 @@ const MASKED: [&str; 12] = [
     "/sys/devices/virtual/powercap",
 ];
 
-/// Paths that are read-only, from the same list.
+/// The paths that the kubelet makes read-only in every runtime (pkg/securitycontext/util.go).
 const READONLY: [&str; 5] = [
     "/proc/bus",
     "/proc/fs",
@@ -32,26 +33,26 @@ const READONLY: [&str; 5] = [
     "/proc/sysrq-trigger",
 ];
 
-/// A reason why a container cannot have the privileges that its pod asks for.
+/// The reason why a container cannot have the privileges that its pod requests.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecurityError {
-    /// The type of the seccomp profile is unknown, or names a file that is not given.
+    /// The type of the seccomp profile is unknown, or its file is not given.
     #[error("cannot apply seccompProfile {0}")]
     Seccomp(String),
-    /// The type of the AppArmor profile is unknown, or names a profile that is not given.
+    /// The type of the AppArmor profile is unknown, or its name is not given.
     #[error("cannot apply appArmorProfile {0}")]
     AppArmor(String),
-    /// The pod has `runAsNonRoot`, and the container may run as root.
+    /// The pod has `runAsNonRoot`, but the container may run as root.
     #[error("{breach} (pod: \"{pod}\", container: {container})")]
     NonRoot {
-        /// The user as which the container would run.
+        /// The user that breaks the rule.
         breach: NonRootBreach,
-        /// The pod, as events name it.
+        /// The pod as it is named in events.
         pod: String,
         /// The name of the container.
         container: String,
     },
-    /// The kernel has no such user or group.
+    /// The kernel has no user or group with this number.
     #[error("cannot use {value} as {field}: must be between 0 and 2147483647")]
     Id {
         /// The value of the field.
@@ -61,7 +62,7 @@ pub enum SecurityError {
     },
 }
 
-/// A user with whom `runAsNonRoot` does not go together.
+/// The user that breaks the rule `runAsNonRoot`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NonRootBreach {
     /// The user of the pod's spec is root.
@@ -70,14 +71,14 @@ pub enum NonRootBreach {
     /// The user of the image is root.
     #[error("container has runAsNonRoot and image will run as root")]
     ImageOfRoot,
-    /// The user of the image has a name, whose number only the image knows.
+    /// The user of the image is a name. Only the image knows its number.
     #[error(
         "container has runAsNonRoot and image has non-numeric user ({0}), cannot verify user is non-root"
     )]
     ImageOfName(String),
 }
 
-/// The privileges: the container's own fields, else the pod's.
+/// Returns the privileges of a container. The container's own fields count before the pod's fields.
 pub(super) fn security(i: &Inputs<'_>) -> Result<Security, SecurityError> {
     let (c, p) = (&i.container.security_context, &i.pod.spec.security_context);
     let run_as_user = c.run_as_user.or(p.run_as_user);
@@ -117,7 +118,7 @@ pub(super) fn security(i: &Inputs<'_>) -> Result<Security, SecurityError> {
     })
 }
 
-/// Returns the capabilities that are added. As with containerd, a name that is written with `CAP_` grants nothing.
+/// Returns the capabilities to add. As in containerd, a name with the prefix `CAP_` grants nothing.
 fn granted(all: &Capabilities) -> Vec<String> {
     let plain = all.add.iter().filter(|name| !has_prefix(name)).cloned();
     let plain = Capabilities {
@@ -127,8 +128,8 @@ fn granted(all: &Capabilities) -> Vec<String> {
     names(&plain, |c| &c.add)
 }
 
-/// Names in upper case and without `CAP_`. An unknown name is passed on to the runtime, which
-/// refuses it.
+/// Returns the names of capabilities in upper case without `CAP_`. An unknown name is passed on to the runtime, which
+/// rejects it.
 fn names(all: &Capabilities, which: impl Fn(&Capabilities) -> &Vec<String>) -> Vec<String> {
     let plain = |name: &String| match canonical(name) {
         Some(known) => known.to_owned(),
@@ -137,7 +138,7 @@ fn names(all: &Capabilities, which: impl Fn(&Capabilities) -> &Vec<String>) -> V
     which(all).iter().map(plain).collect()
 }
 
-/// The container's own profile, else the pod's.
+/// Returns the container's own profile, or the pod's profile if the container has none.
 fn seccomp_profile<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a Wanted> {
     let of_pod = pod.spec.security_context.seccomp_profile.as_ref();
     container
@@ -168,8 +169,8 @@ fn app_armor(wanted: Option<Profile>) -> Result<AppArmorProfile, SecurityError> 
     }
 }
 
-/// `verifyRunAsNonRoot` of the kubelet. A user name is refused whatever its uid, because the image
-/// itself maps names to uids.
+/// Checks `runAsNonRoot` like the kubelet's `verifyRunAsNonRoot`. A user name is always rejected, whatever its uid,
+/// because the image itself maps names to uids.
 fn verify_non_root(i: &Inputs<'_>, run_as_user: Option<i64>) -> Result<(), SecurityError> {
     let name = i.image_user.split(':').next().unwrap_or_default();
     let breach = match (run_as_user, name, name.parse::<u32>()) {

@@ -1,4 +1,4 @@
-//! Container configurations made from pods.
+//! Tests of the configurations that are made from pods.
 
 use serde_json::json;
 
@@ -52,7 +52,7 @@ fn build_with(
     .map_err(|e| e.to_string())
 }
 
-/// The configuration of a container with these fields.
+/// Makes the configuration of a container with these fields.
 fn of(fields: serde_json::Value) -> Result<ContainerConfig, String> {
     let mut container = json!({"name": "c", "image": "busybox"});
     for (key, value) in fields.as_object().unwrap() {
@@ -130,7 +130,7 @@ fn a_volume_that_the_pod_does_not_have_is_an_error() {
     );
 }
 
-/// An image volume is mounted read-only whatever the mount says, and has no path on the node.
+/// An image volume is always mounted read-only, whatever the mount requests. It has no path on the node.
 #[test]
 fn an_image_is_mounted_instead_of_a_path() {
     let image = ImageSpec {

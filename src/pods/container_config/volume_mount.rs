@@ -1,4 +1,4 @@
-//! A volume in a container (the kubelet's `makeMounts`): its sub path, propagation, and how read-only it is.
+//! Mounts a volume into a container (the kubelet's `makeMounts`): sub path, propagation, and the read-only mode.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -9,32 +9,32 @@ use crate::api::expansion::expand;
 use crate::api::pod::VolumeMount;
 use crate::engine::runtime::{Mount, Propagation};
 
-/// A reason why a volume cannot be mounted as a container asks.
+/// The reason why a volume cannot be mounted as a container requests.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MountError {
     /// The pod does not have the volume.
     #[error("cannot mount volume {0:?}: the pod has no such volume")]
     NoVolume(String),
-    /// Mounts in the volume would not reach the node.
+    /// The volume cannot pass mounts on to the node.
     #[error(
         "cannot mount volume {volume:?} with mountPropagation Bidirectional: it is {is}, where the node sees no mount"
     )]
     OfPod {
         /// The name of the volume.
         volume: String,
-        /// The place of the volume, in words.
+        /// A text about the place of the volume.
         is: &'static str,
     },
-    /// The sub path leads from the root directory.
+    /// The sub path is an absolute path.
     #[error("error SubPath `{0}` must not be an absolute path")]
     AbsoluteSubPath(String),
-    /// The sub path leaves the volume.
+    /// The sub path leads out of the volume.
     #[error("unable to provision SubPath `{0}`: must not contain '..'")]
     ParentSubPath(String),
-    /// The container has no value for these variables of the sub path.
+    /// The container has no value for these variables in the sub path.
     #[error("missing value for {}", .0.join(", "))]
     MissingValues(Vec<String>),
-    /// Kubernetes has no such propagation.
+    /// Kubernetes has no mount propagation with this name.
     #[error("invalid MountPropagation mode: {0:?}")]
     Propagation(String),
     /// The kernel cannot make the mounts below a volume read-only.
@@ -44,7 +44,7 @@ pub enum MountError {
     RecursiveReadOnly(String),
 }
 
-/// The mount of one of the pod's volumes.
+/// Makes the mount of one of the pod's volumes.
 pub(super) fn mount(
     i: &Inputs<'_>,
     m: &VolumeMount,
@@ -74,7 +74,7 @@ pub(super) fn mount(
         container_path: m.destination().into_owned(),
         read_only: m.read_only || i.volumes.is_read_only(&m.name),
         recursive_read_only: recursive_read_only(m, i.node.recursive_read_only)?,
-        // The node mounts nothing in there.
+        // The node mounts nothing in such a volume.
         propagation: match of_pod {
             Some(_) => Propagation::Private,
             None => propagation,
@@ -99,7 +99,7 @@ fn sub_path(
     Ok((!path.is_empty()).then(|| path.into()))
 }
 
-/// Unlike in a command, each name must have a value.
+/// Expands the variables in a sub path. Each variable must have a value, unlike in a command.
 fn expanded(text: &str, variables: &[(String, String)]) -> Result<String, MountError> {
     let missing = RefCell::new(BTreeSet::new());
     let path = expand(text, |name| {

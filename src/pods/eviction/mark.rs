@@ -1,4 +1,5 @@
-//! What is known of a pod that was evicted or deleted, and its file: pure but for reading and writing that.
+//! The mark of a pod that was evicted or deleted, and the file of the mark. All functions are pure except those that
+//! read and write the file.
 
 use std::fs;
 use std::io;
@@ -11,49 +12,49 @@ use crate::base::atomic_file;
 use crate::base::clock::{self, Moment};
 use crate::pods::status::{DELETED, EVICTED};
 
-/// An evicted pod. It is on the disk from the decision until the pod starts anew.
+/// The mark of an evicted or deleted pod. It is on the disk from the decision until the pod starts anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Mark {
-    /// The reason for the eviction.
+    /// The message in the pod's status: the reason for the eviction or deletion.
     pub(super) message: String,
     pub(super) stage: Stage,
-    /// A person wants it, and no limit of a volume.
+    /// The request of a person who has deleted the pod. `None` means that a volume has exceeded its limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) deletion: Option<Deletion>,
 }
 
-/// The wish of a person who deletes a pod.
+/// The request of a person who deletes a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Deletion {
-    /// The content of the deleted pod. The deletion does not apply to any other content of the pod's file.
+    /// The hash of the deleted pod's content. The deletion does not apply to any other content of the pod's file.
     pub(super) content: String,
-    /// The grace period in seconds; None is the pod's own.
+    /// The grace period in seconds. `None` means the pod's own grace period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) grace: Option<i64>,
-    /// The file has changed already, so that the pod starts anew as soon as it has ended.
+    /// True if the pod's file has already changed, so that the pod starts anew as soon as it has ended.
     #[serde(skip)]
     pub(super) is_over: bool,
 }
 
-/// The stage that an eviction has reached.
+/// The stage that an eviction or deletion has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Stage {
-    /// The pod's containers are being stopped and its volumes emptied.
+    /// The pod's containers are being stopped and its volumes are being emptied.
     Ending,
-    /// Nothing is left of it since then; it starts anew after the delay.
+    /// The pod ended at `since` and starts anew after the delay.
     Waiting { since: Moment, delay: Duration },
     /// The pod does not start again.
     ForGood,
 }
 
-/// The file.
+/// The content of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Record {
-    /// The boot in which the moments are valid.
+    /// The id of the boot in which the moments are valid.
     boot_id: String,
     #[serde(flatten)]
     mark: Mark,
@@ -68,7 +69,7 @@ impl Mark {
         }
     }
 
-    /// The reason in the pod's status.
+    /// Returns the reason in the pod's status.
     pub(super) fn reason(&self) -> &'static str {
         match self.deletion {
             Some(_) => DELETED,
@@ -84,7 +85,7 @@ impl Mark {
         }
     }
 
-    /// True if the delay is over, so that the pod may start anew.
+    /// True if the delay has passed, so that the pod may start anew.
     pub(super) fn is_over(&self, now: Moment) -> bool {
         match self.stage {
             Stage::Waiting { since, delay } => now.since(since) >= delay,
@@ -92,8 +93,8 @@ impl Mark {
         }
     }
 
-    /// Adapts the mark to this boot like [`crate::pods::actions::BackOff`]: a pod that ended in an earlier boot is not
-    /// held back.
+    /// Adapts the mark to this boot. A pod that ended in an earlier boot does not wait, as with
+    /// [`crate::pods::actions::BackOff`].
     fn in_boot(self, same: bool, now: Moment) -> Self {
         let stage = match self.stage {
             Stage::Waiting { .. } if !same => Stage::Waiting {
@@ -106,7 +107,7 @@ impl Mark {
     }
 }
 
-/// Reads the mark from its file. Returns `None` without a file.
+/// Reads the mark from its file. Returns `None` if there is no file.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, or is damaged.
@@ -121,10 +122,10 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Mark>> {
     ))
 }
 
-/// The file is on the disk when it returns.
+/// Writes the mark to its file. The file is on the disk when this function returns.
 ///
 /// # Errors
-/// Returns an error if the file cannot be written; an older file stays.
+/// Returns an error if the file cannot be written. An older file then stays.
 pub(super) fn write(path: &Path, mark: &Mark) -> io::Result<()> {
     let record = Record {
         boot_id: clock::boot_id(),

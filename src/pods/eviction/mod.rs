@@ -1,11 +1,11 @@
-//! Evictions: the pods that were ended because a volume had outgrown its limit, and when each starts anew (the kubelet's
-//! eviction manager, `localStorageEviction`; kubelet-volumes 6; deviations: evicted-pods-come-back); and the pods that a
-//! person has deleted, until their files change (deviations: delete-until-changed).
+//! Evictions: the pods that were ended because a volume had exceeded its limit, and the time at which each starts anew
+//! (the kubelet's eviction manager, `localStorageEviction`; kubelet-volumes 6; deviations: evicted-pods-come-back).
+//! Also the pods that a person has deleted, until their files change (deviations: delete-until-changed).
 //!
-//! Invariants: a pod has a mark from the decision to end it until it starts anew, or until it is removed; while it has one
-//! that is not over, its status is Failed with reason Evicted or Deleted. The mark is on the disk before anything is stopped, and gone
-//! from there before anything starts, so that a daemon that is killed in between neither forgets the pod nor ends it twice.
-//! What asks from the sync loop touches memory only. The lock is not held across a write.
+//! Invariants: a pod has a mark from the decision to end it until it starts anew or is removed. While the mark is not
+//! over, the pod's status is Failed with reason Evicted or Deleted. The mark is on the disk before anything is stopped,
+//! and removed from the disk before anything starts. So if a daemon is killed in between, the pod is not forgotten and
+//! not ended twice. Functions for the sync loop use memory only. The lock is not held during a write.
 
 mod mark;
 mod pace;
@@ -32,16 +32,16 @@ use mark::{Deletion, Mark, Stage};
 /// The grace period of an evicted pod, in seconds (the kubelet's `immediateEvictionGracePeriodSeconds`).
 const GRACE_SECONDS: i64 = 1;
 
-/// The evicted pods.
+/// The evicted and deleted pods.
 pub struct Evictions {
     layout: Layout,
     state: Mutex<State>,
-    /// Tells the sync loop that there is a pod to end.
+    /// Wakes the sync loop, because a pod must end.
     wake: Sender<()>,
     evicted: Counter,
-    /// Held by who writes a mark: the last that is written is the one that counts.
+    /// Held while a mark is written, so that the mark that is written last is the one that counts.
     writing: Mutex<()>,
-    /// Called between the write of a mark and its entry.
+    /// Called after the write of a mark and before its entry in memory.
     #[cfg(test)]
     between: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -52,7 +52,7 @@ struct State {
 }
 
 impl Evictions {
-    /// Goes on with what an earlier daemon knew of these pods. `ceiling` is the longest wait.
+    /// Takes over the marks of these pods from an earlier daemon. `ceiling` is the longest wait.
     pub fn open(layout: &Layout, pods: &[PodUid], ceiling: Duration, wake: Sender<()>) -> Self {
         let (mut marks, mut back_off) = (HashMap::new(), BackOff::new(ceiling));
         for uid in pods {
@@ -75,14 +75,14 @@ impl Evictions {
         }
     }
 
-    /// Returns how many pods this daemon has evicted.
+    /// Returns the number of pods that this daemon has evicted.
     pub fn total(&self) -> u64 {
         self.evicted.get()
     }
 
     // ---- for the sync loop ----
 
-    /// True if the pod is evicted, and does not start anew yet.
+    /// True if the pod is evicted or deleted, and may not start anew yet.
     pub fn is_evicted(&self, uid: &PodUid, now: Moment) -> bool {
         self.lock().marks.get(uid).is_some_and(|m| !m.is_over(now))
     }
@@ -94,17 +94,17 @@ impl Evictions {
         mark.is_some_and(|m| m.stage != Stage::ForGood)
     }
 
-    /// The pods that are to end.
+    /// Returns the pods that must end.
     pub fn ending(&self) -> Vec<PodUid> {
         self.those(|mark| mark.stage == Stage::Ending)
     }
 
-    /// The pods that are to start anew.
+    /// Returns the pods that may start anew now.
     pub fn due(&self, now: Moment) -> Vec<PodUid> {
         self.those(|mark| mark.is_over(now))
     }
 
-    /// The pod's file is gone: one that comes back waits for nothing.
+    /// Ends the wait of a pod whose file was removed. If the file comes back, the pod starts at once.
     pub fn release(&self, uid: &PodUid, now: Moment) {
         if let Some(mark) = self.lock().marks.get_mut(uid)
             && mark.stage != Stage::Ending
@@ -116,7 +116,8 @@ impl Evictions {
         }
     }
 
-    /// The pod as its file has it now: one that was deleted with another content starts anew.
+    /// Compares a deleted pod with the present content of its file. If the content differs from the deleted one, the
+    /// pod starts anew.
     pub fn seen(&self, pod: &Pod, now: Moment) {
         let mut state = self.lock();
         let Some(mark) = state.marks.get_mut(pod.uid()) else {
@@ -134,14 +135,14 @@ impl Evictions {
         }
     }
 
-    /// Forgets the pods outside `known`, whose files go with their data.
+    /// Forgets the pods outside `known`. The files of their marks are removed with their data.
     pub fn retain(&self, known: &HashSet<PodUid>, now: Moment) {
         let mut state = self.lock();
         state.marks.retain(|uid, _| known.contains(uid));
         state.back_off.collect_garbage(now);
     }
 
-    // ---- for a pod's worker and the watch; these write ----
+    // ---- for a pod's worker and the watch; these functions write to the disk ----
 
     /// Evicts a pod, unless a person has deleted it.
     pub fn evict(&self, uid: &PodUid, message: &str) {
@@ -155,15 +156,16 @@ impl Evictions {
             Err(e) => said(uid, &e),
         }
         self.evicted.count();
-        // full means that the sync loop is told already
+        // a full channel means that the sync loop already has a message
         let _ = self.wake.try_send(());
     }
 
-    /// Ends a pod until its file changes. It is on the disk when this returns. `grace` is in seconds; None is the pod's own.
+    /// Ends a pod until its file changes. The deletion is on the disk when this function returns. `grace` is in
+    /// seconds. `None` means the pod's own grace period.
     ///
     /// # Errors
-    /// Returns the disk's error if the mark cannot be written. Nothing is ended then, because the next daemon would not
-    /// know of it.
+    /// Returns the disk's error if the mark cannot be written. Then no pod is ended, because the next daemon would not
+    /// know of the deletion.
     pub fn delete(&self, pod: &Pod, message: &str, grace: Option<i64>) -> std::io::Result<()> {
         let uid = pod.uid();
         let content = content_hash(pod);
@@ -183,19 +185,19 @@ impl Evictions {
                 }),
             })
         })?;
-        // full means that the sync loop is told already
+        // a full channel means that the sync loop already has a message
         let _ = self.wake.try_send(());
         Ok(())
     }
 
-    /// The reason and the text of the pod's status; None when it is not evicted or deleted, or may start anew.
+    /// Returns the reason and the text of the pod's status, or `None` if the pod has no mark or may start anew.
     pub fn message(&self, uid: &PodUid, now: Moment) -> Option<(&'static str, String)> {
         let state = self.lock();
         let mark = state.marks.get(uid).filter(|mark| !mark.is_over(now));
         mark.map(|mark| (mark.reason(), mark.message.clone()))
     }
 
-    /// The grace period of a pod in seconds, which is `own` for one that is not to end.
+    /// Returns the grace period of a pod in seconds. It is `own` if the pod is not evicted or deleted.
     pub fn grace(&self, uid: &PodUid, own: i64, now: Moment) -> i64 {
         let state = self.lock();
         let mark = state.marks.get(uid).filter(|mark| !mark.is_over(now));
@@ -206,7 +208,8 @@ impl Evictions {
         }
     }
 
-    /// Nothing runs of the pod any more: an evicted one's wait begins, unless its policy is never to start again.
+    /// Notes that no container of the pod runs any more. The wait of an evicted pod begins now, unless its restart
+    /// policy is Never.
     pub fn ended(&self, pod: &Pod, now: Moment) {
         let uid = pod.uid();
         let done = self.change(uid, |mark, back_off| {
@@ -237,10 +240,10 @@ impl Evictions {
         mark.map(Mark::cause)
     }
 
-    /// The pod starts anew.
+    /// Removes the mark of a pod that starts anew.
     ///
     /// # Errors
-    /// Returns the disk's error if the mark stays on the disk, so that the next daemon would end the pod.
+    /// Returns the disk's error if the mark stays on the disk. The next daemon would then end the pod.
     pub fn begin_anew(&self, uid: &PodUid, now: Moment) -> std::io::Result<()> {
         let _writing = self.writing();
         mark::remove(&self.layout.eviction(uid))?;
@@ -251,13 +254,13 @@ impl Evictions {
             ..
         }) = state.marks.remove(uid)
         {
-            // longer the next time
+            // the delay is longer the next time
             let _ = state.back_off.start(&BackOffKey::of_pod(uid), since, now);
         }
         Ok(())
     }
 
-    /// The pod was removed, or had ended by itself when it was to be evicted.
+    /// Removes the mark of a pod that was removed, or that had ended by itself before its eviction.
     pub fn forget(&self, uid: &PodUid) {
         let _writing = self.writing();
         if self.lock().marks.remove(uid).is_some()
@@ -267,13 +270,13 @@ impl Evictions {
         }
     }
 
-    /// Changes a mark, on the disk first, and returns whether there was anything to change. The sync loop writes no
-    /// mark and waits for no disk, so a mark may become another during the write. The change is then made anew from
-    /// that mark.
+    /// Changes a mark, on the disk first. Returns false if nothing needed a change. The sync loop writes no mark and
+    /// waits for no disk, so it may change the mark in memory during the write. The change is then repeated on that
+    /// mark.
     ///
     /// # Errors
-    /// Returns the disk's error if the mark cannot be written. The mark is kept in memory then: only a daemon that is
-    /// killed would forget it, and the next daemon measures anew.
+    /// Returns the disk's error if the mark cannot be written. The mark is then kept in memory. Only if the daemon is
+    /// killed is it lost, and then the next daemon measures again.
     fn change(
         &self,
         uid: &PodUid,
@@ -283,8 +286,8 @@ impl Evictions {
         self.change_written(uid, false, change)
     }
 
-    /// Changes a mark like [`Self::change`]. With `strictly`, a mark that cannot be written is not kept. Call this with
-    /// `writing` held.
+    /// Changes a mark like [`Self::change`]. With `strictly`, a mark that cannot be written is not kept in memory
+    /// either. Call this function with `writing` held.
     fn change_written(
         &self,
         uid: &PodUid,
@@ -336,7 +339,8 @@ fn said(uid: &PodUid, e: &std::io::Error) {
     log::warn!("cannot record the eviction of pod {uid}: {e}; it is kept in memory");
 }
 
-/// A record that cannot be read is as none: the pod runs, and its volumes are measured.
+/// Reads the mark of a pod. If the mark cannot be read, the pod runs as if it had no mark, and its volumes are
+/// measured.
 fn restored(layout: &Layout, uid: &PodUid) -> Option<Mark> {
     let path = layout.eviction(uid);
     mark::read(&path).unwrap_or_else(|e| {

@@ -1,21 +1,21 @@
-//! When a volume is looked at, and what follows from what is found: pure.
+//! Decides when a volume is looked at, and what follows from the findings. Pure.
 //!
-//! Invariants: of a processor's time a walk takes a tenth while it lasts, and a hundredth in the long run. Only a second
-//! walk right after the first evicts, because a walk counts a file twice that is renamed while it runs.
+//! Invariants: a walk takes a tenth of a processor's time while it lasts, and a hundredth in the long run. Only a
+//! second walk right after the first can evict, because a walk counts a file twice if the file is renamed meanwhile.
 
 use std::time::Duration;
 
 use crate::base::clock::Moment;
 
-/// The rest after a step, in times of the step.
+/// The rest after a step, as a multiple of the step's duration.
 const STEP_REST: u32 = 9;
-/// The rest after a walk, in times of the walk.
+/// The rest after a walk, as a multiple of the walk's duration.
 const WALK_REST: u32 = 99;
 
 /// The finding of one step of a walk through a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The walk is not at its end.
+    /// The walk has not reached its end.
     More,
     /// The volume keeps its limit.
     Under,
@@ -26,16 +26,16 @@ pub(super) enum Found {
 /// The state of the walks through one volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pace {
-    /// The time of the next look at the volume.
+    /// The time at which the volume is looked at next.
     pub(super) due: Moment,
-    /// The time that the walk has taken so far.
+    /// The time that the present walk has taken so far.
     spent: Duration,
     /// True if the walk before this one found the volume over its limit.
     was_over: bool,
 }
 
 impl Pace {
-    /// Notes a step from `began` to `now`, and returns whether the pod is to be evicted.
+    /// Records a step from `began` to `now`. Returns true if the pod must be evicted.
     pub(super) fn stepped(
         &mut self,
         found: Found,
@@ -75,7 +75,7 @@ mod tests {
         Moment::from_boot(Duration::from_millis(ms))
     }
 
-    /// The delay after the step in milliseconds, and whether it evicts.
+    /// Runs one step. Returns the rest after it in milliseconds, and whether the pod is evicted.
     fn step(pace: &mut Pace, found: Found, took: u64) -> (u64, bool) {
         let evict = pace.stepped(found, at(1000), at(1000 + took), INTERVAL);
         let rest = pace.due.since(at(1000 + took));

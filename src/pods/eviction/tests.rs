@@ -1,4 +1,4 @@
-//! Evictions on a real disk; a daemon that was killed is one that opens them again.
+//! Tests of evictions on a real disk. Opening the evictions again stands for the restart after a kill.
 
 use serde_json::json;
 
@@ -38,14 +38,14 @@ impl Node {
         }
     }
 
-    /// The daemon is killed, and the next one starts.
+    /// Kills the daemon and starts the next one.
     fn crash(&mut self) {
         let (wake, woken) = crossbeam_channel::bounded(1);
         self.evictions = open(self.dir.path(), wake);
         self.woken = woken;
     }
 
-    /// Tells whether the pod is evicted, is to end, and is to start anew.
+    /// Returns three flags: the pod is evicted, it must end, and it may start anew.
     fn seen(&self, now: u64) -> (bool, bool, bool) {
         let (e, uid, now) = (&self.evictions, UID.into(), at(now));
         let is_evicted = e.is_evicted(&uid, now);
@@ -126,7 +126,7 @@ fn with_policy_never_it_stays_evicted_and_gives_up_its_place() {
         assert!(!node.evictions.comes_back(&uid));
         node.crash();
     }
-    // its file went and came back
+    // the pod's file was removed and came back
     node.evictions.release(&uid, at(100));
     assert_eq!(node.seen(100), OVER);
 }
@@ -168,7 +168,7 @@ fn a_record_that_cannot_be_written_or_read_costs_no_pod() {
     assert_eq!(node.seen(100), ENDING);
 }
 
-/// A pod that gives its UID itself, so that it keeps it when its file changes.
+/// Makes a pod with a fixed UID, which stays the same when its file changes.
 fn with_image(image: &str) -> Pod {
     let spec = json!({"containers": [{"name": "c", "image": image}]});
     let mut pod = test_pods::pod("p").uid(UID).spec(spec).build();
@@ -177,7 +177,7 @@ fn with_image(image: &str) -> Pod {
     pod
 }
 
-/// Returns the pod as the next daemon has it, which has read the file at another time.
+/// Returns the pod as the next daemon reads it from the same file at a later time.
 fn read_again(image: &str) -> Pod {
     let mut pod = with_image(image);
     pod.raw
@@ -232,7 +232,7 @@ fn a_file_that_changes_while_its_pod_ends_starts_it_anew_afterwards() {
     assert_eq!(node.seen(100), (true, true, false));
     node.evictions.ended(&with_image("b"), at(101));
     assert_eq!(node.seen(101), (false, false, true));
-    // and back again, which is the content that was deleted
+    // the file changes and changes back to the content that was deleted
     let node = Node::new();
     delete(&node, None);
     node.evictions.seen(&with_image("b"), at(100));
@@ -271,7 +271,7 @@ fn an_evicted_pod_that_is_deleted_does_not_come_back() {
     assert_eq!(node.seen(100_000), (true, false, false));
 }
 
-/// A deletion is refused if it cannot be written, because the next daemon would not know of it.
+/// A deletion fails if it cannot be written, because the next daemon would not know of it.
 #[test]
 fn a_deletion_that_the_disk_does_not_take_is_an_error() {
     let node = Node::new();
@@ -283,7 +283,7 @@ fn a_deletion_that_the_disk_does_not_take_is_an_error() {
     assert_eq!(node.seen(100), NOT_EVICTED);
 }
 
-/// The sync loop reads the file while the worker waits for the disk.
+/// The sync loop reads the changed file while the worker waits for the disk.
 #[test]
 fn an_edit_that_comes_while_an_end_is_written_is_not_lost() {
     let node = Node::new();

@@ -1,7 +1,8 @@
-//! The thread that measures the volumes with a limit, and evicts the pods whose volumes are over it.
+//! The thread that measures the volumes with a size limit, and evicts pods with volumes over the limit.
 //!
-//! Invariants: it reads what containers write, so it holds no lock and nobody waits for it; what a volume costs it is
-//! bounded by [`STEP`] and [`WALKS`], and in time by [`Pace`]. While no pod has such a volume it sleeps.
+//! Invariants: the thread reads what containers write, so it holds no lock and no other thread waits for it. The cost
+//! of a volume is bounded by [`STEP`] and [`WALKS`], and in time by [`Pace`]. While no pod has such a volume, the
+//! thread sleeps.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -23,40 +24,41 @@ use crate::pods::manager::PodManager;
 use crate::pods::status::{EVICTED, StatusManager};
 use crate::pods::volumes::{LimitedVolume, Walk};
 
-/// Files that are looked at before another volume has its turn: a few milliseconds.
+/// The number of files that are looked at before the next volume has its turn. A step takes a few milliseconds.
 const STEP: usize = 10_000;
-/// Walks that are under way at a time; a volume that needs more than one step and finds no place begins anew.
+/// The most walks at a time. If a volume needs more than one step and there are already this many walks, its walk
+/// begins anew later.
 const WALKS: usize = 2;
-/// The longest sleep.
+/// The longest sleep of the thread.
 const SLEEP: Duration = Duration::from_secs(3600);
-/// Stack of the thread: directories lie on the heap.
+/// The stack size of the thread in bytes. Directories lie on the heap.
 const STACK: usize = 128 * 1024;
 
-/// A volume of a pod.
+/// The key of a volume: the pod's UID and the volume's name.
 type Key = (PodUid, String);
 
-/// Gives the volumes of a pod that have a limit.
+/// Returns the volumes of a pod that have a size limit.
 pub type Limited = Box<dyn Fn(&Pod) -> Vec<LimitedVolume> + Send>;
 
 /// The parts that the watching thread works with.
 pub struct Watch {
-    /// Pods that should run.
+    /// The pods that should run.
     pub pods: Arc<PodManager>,
-    /// A pod that has ended is not evicted.
+    /// The statuses of pods. A pod that has ended is not evicted.
     pub statuses: Arc<StatusManager>,
     /// The evictions to which the thread adds.
     pub evictions: Arc<Evictions>,
-    /// Events.
+    /// The recorder of events.
     pub recorder: Arc<Recorder>,
-    /// Tells of new pods.
+    /// The feed that wakes the thread when there is a new pod.
     pub feed: Arc<ChangeFeed>,
-    /// The volumes of a pod that have a limit.
+    /// Returns the volumes of a pod that have a size limit.
     pub limited: Limited,
     /// The time between two looks at a small volume.
     pub interval: Duration,
 }
 
-/// Measures until `stop` closes; who closes it wakes the thread by the feed.
+/// Starts the thread, which measures until `stop` closes. The closing side must also wake the thread by the feed.
 ///
 /// # Errors
 /// Returns an error if the thread cannot be started.
@@ -71,7 +73,7 @@ pub fn spawn(watch: Watch, stop: Receiver<()>, roster: &Roster) -> io::Result<Jo
 struct Volume {
     pace: Pace,
     walk: Option<Walk>,
-    /// True once the log says that the volume cannot be counted as a whole. It says so once.
+    /// True if the log already says that the volume cannot be counted as a whole. It says so once.
     said: bool,
 }
 
@@ -88,12 +90,12 @@ impl Measuring {
 
     fn turn(&mut self, panicked: bool, stop: &Receiver<()>, pulse: &Pulse) -> ControlFlow<()> {
         if panicked {
-            // Counted from the begin: a walk may have been half way.
+            // Counts again from the beginning, because a walk may have been interrupted.
             self.volumes.clear();
         }
         let stopped = || stop.try_recv() == Err(TryRecvError::Disconnected);
         let feed = self.watch.feed.clone();
-        // read first, so that a pod that comes meanwhile ends the sleep
+        // The version is read first, so that a pod that comes meanwhile ends the sleep.
         let version = feed.version_of(Aspect::Spec);
         if stopped() {
             return ControlFlow::Break(());
@@ -109,8 +111,8 @@ impl Measuring {
         ControlFlow::Continue(())
     }
 
-    /// Looks at each volume that is due. Returns the time until the next round; None while no pod has a volume, not even one
-    /// that has ended: it may start anew.
+    /// Looks at each volume that is due. Returns the time until the next round, or `None` if no pod has such a volume.
+    /// Pods that have ended count too, because they may start anew.
     fn round(&mut self, stopped: &dyn Fn() -> bool) -> Option<Duration> {
         let mut all = self.limited();
         if all.is_empty() {
@@ -131,7 +133,7 @@ impl Measuring {
         Some(rest.map_or(self.watch.interval, |rest| rest.min(self.watch.interval)))
     }
 
-    /// The volumes with a limit of all pods.
+    /// Returns the volumes with a size limit of all pods.
     fn limited(&self) -> Vec<(Arc<Pod>, LimitedVolume)> {
         let pods = self.watch.pods.all().into_iter();
         let of = |pod: Arc<Pod>| {
@@ -177,7 +179,7 @@ impl Measuring {
 }
 
 impl Volume {
-    /// A volume that is not there, or not any more, keeps its limit.
+    /// Walks one step through the volume. A volume that does not exist is under its limit.
     fn step(&mut self, pod: &Pod, volume: &LimitedVolume) -> Found {
         let Some(mut walk) = self.walk.take().or_else(|| Walk::begin(&volume.dir).ok()) else {
             return Found::Under;
@@ -224,7 +226,7 @@ mod tests {
     }
 
     impl Harness {
-        /// A pod `u` with one volume.
+        /// Makes a pod `u` with one volume.
         fn new(limit: u64) -> Self {
             let dir = tempfile::tempdir().unwrap();
             let layout = Layout::new(dir.path());
@@ -405,7 +407,7 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// The thread sleeps without a volume, hears of a new pod, and ends when it is told to.
+    /// The thread sleeps while there is no volume, notices a new pod, and ends when it is stopped.
     #[test]
     fn the_thread_measures_pods_that_come_and_ends() {
         let h = Harness::new(1);

@@ -1,4 +1,4 @@
-//! Why a container does not start, in the kubelet's words.
+//! The reasons why a container does not start, in the kubelet's words.
 
 use std::fmt;
 
@@ -10,22 +10,22 @@ use crate::pods::container_config::ConfigError;
 /// A value of `state.waiting.reason` (kubelet-probes 8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartErrorReason {
-    /// Held back by the crash-loop back-off.
+    /// The crash-loop back-off holds the container back.
     CrashLoopBackOff,
-    /// The container's image is not there.
+    /// The container's image is not available.
     Image(ImageWaitReason),
     /// The spec cannot become a container (unknown user, missing volume, …).
     CreateContainerConfigError,
-    /// The runtime could not create it.
+    /// The runtime could not create the container.
     CreateContainerError,
-    /// The container was created and did not start (missing binary, …).
+    /// The container was created but did not start (missing binary, …).
     RunContainerError,
     /// The container's postStart hook failed, and the container was killed.
     PostStartHookError,
 }
 
 impl StartErrorReason {
-    /// The kubelet's word.
+    /// Returns the kubelet's word for the reason.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::CrashLoopBackOff => "CrashLoopBackOff",
@@ -41,16 +41,17 @@ impl StartErrorReason {
 /// A step of a container's start that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartError {
-    /// Becomes `state.waiting.reason`.
+    /// The reason, which becomes `state.waiting.reason`.
     pub reason: StartErrorReason,
-    /// Becomes `state.waiting.message`; says what to do where there is something to do.
+    /// The text, which becomes `state.waiting.message`. If a person can do something about the error, the text says
+    /// what.
     pub message: String,
-    /// When it is worth another try, where that is known.
+    /// The time at which another try is worthwhile, if it is known.
     pub retry_at: Option<Moment>,
 }
 
 impl StartError {
-    /// An error of that reason.
+    /// Makes an error with this reason.
     pub fn new(reason: StartErrorReason, message: impl Into<String>) -> Self {
         Self {
             reason,
@@ -88,8 +89,8 @@ impl From<EnsureError> for StartError {
 }
 
 impl fmt::Display for StartError {
-    /// Writes the text of the kubelet's event `Error: …`. For an image that is the reason alone, because the image's
-    /// own event has the text.
+    /// Writes the text of the kubelet's event `Error: …`. For an image this is only the reason, because the image's own
+    /// event has the text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason {
             StartErrorReason::Image(reason) => f.write_str(reason.as_str()),

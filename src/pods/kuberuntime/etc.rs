@@ -1,4 +1,4 @@
-//! Names and resolver of a pod, and the files of /etc that say so.
+//! The host names and the resolver of a pod, and its files of /etc about them.
 
 use std::fs;
 use std::io;
@@ -11,20 +11,21 @@ use crate::net::network::etc_files::{Content, EtcFiles, Hosts};
 use crate::net::network::resolv_conf::ResolvConf;
 use crate::pods::container_config::{self, ClusterDns, DnsWarning, HostNames};
 
-/// The configuration of names and resolvers.
+/// The node's configuration of host names and resolvers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeDns {
-    /// The resolvers that are given, and the domain.
+    /// The configured name servers and domain of the cluster.
     pub cluster: ClusterDns,
-    /// The addresses at which podprobe answers names itself.
+    /// The addresses at which podprobe itself answers DNS queries.
     pub own_dns: Vec<IpAddr>,
-    /// The node's file that pods' are made from; None is the resolver of the node itself.
+    /// The node's resolv.conf file from which the files of pods are made. `None` means the default resolver of a node
+    /// without a file.
     pub resolv_conf: Option<PathBuf>,
     /// The node's address.
     pub node_ip: IpAddr,
 }
 
-/// The names and resolvers of a node whose configuration says nothing.
+/// The defaults of a node without such a configuration.
 impl Default for NodeDns {
     fn default() -> Self {
         Self {
@@ -40,8 +41,8 @@ impl Default for NodeDns {
 }
 
 impl NodeDns {
-    /// Returns the cluster's resolvers and domain for a pod. Of our own addresses the pod gets those of its families. A
-    /// pod that has loopback alone gets none, because it could not reach them.
+    /// Returns the cluster's name servers and domain for a pod. Of podprobe's own addresses the pod gets those of its
+    /// address families. A pod that has only loopback gets none of them, because it could not reach them.
     fn cluster_of(&self, pod: &Pod, addresses: &[IpAddr]) -> ClusterDns {
         let reaches = |server: &IpAddr| {
             let mut own = addresses.iter().filter(|ip| !ip.is_loopback());
@@ -55,14 +56,14 @@ impl NodeDns {
         }
     }
 
-    /// The names of a pod.
+    /// Returns the host names of a pod.
     pub(super) fn host_names(&self, pod: &Pod) -> Result<HostNames, RuntimeError> {
         let node = nix::unistd::gethostname().unwrap_or_default();
         container_config::host_names(pod, &self.cluster.domain, &node.to_string_lossy())
             .map_err(|e| RuntimeError::failed(e.to_string()))
     }
 
-    /// Writes the files of a pod; returns what is to be said of its resolver.
+    /// Writes the files of /etc for a pod. Returns the warnings about its resolver.
     pub(super) fn write(
         &self,
         pod: &Pod,
@@ -93,7 +94,8 @@ impl NodeDns {
         Ok(warnings)
     }
 
-    /// The node's resolver. Without a file the resolver of the node itself, as in the kubelet.
+    /// Returns the node's resolver settings. If no file is configured, they point to the node itself, as in the
+    /// kubelet.
     fn resolver(&self) -> io::Result<ResolvConf> {
         match &self.resolv_conf {
             Some(file) => read(file),
@@ -112,7 +114,8 @@ impl NodeDns {
     }
 }
 
-/// A node without a network may have no file. deviations: no-resolv-conf
+/// Reads a resolv.conf file. A missing file counts as empty, because a node without a network may have none.
+/// deviations: no-resolv-conf
 fn read(file: &Path) -> io::Result<ResolvConf> {
     match fs::read(file) {
         Ok(text) => Ok(ResolvConf::parse(&String::from_utf8_lossy(&text))),
@@ -179,7 +182,7 @@ mod tests {
         assert_eq!(of("fd00::1"), Ok("search .\nnameserver ::1\n".into()));
     }
 
-    /// deviations: no-resolv-conf
+    /// The file of the configuration is missing or unreadable (deviations: no-resolv-conf).
     #[test]
     fn a_missing_file_is_an_empty_resolver_and_an_unreadable_one_an_error() {
         let dir = tempfile::tempdir().unwrap();

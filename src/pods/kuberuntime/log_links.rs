@@ -1,8 +1,9 @@
-//! `/var/log/containers/<pod>_<namespace>_<container>-<id>.log`: links to the logs by the names that fluent-bit, promtail
+//! Links to the logs, `/var/log/containers/<pod>_<namespace>_<container>-<id>.log`: the names that fluent-bit, promtail
 //! and vector look for (the kubelet's legacy log symlinks).
 //!
-//! Invariant: a link has an entry of its name among the pod's data, written before it. So the links of a pod are found when it goes,
-//! also those of containers whose records were lost, without a look at the links of all others.
+//! Invariant: each link has an entry of the same name among the pod's data, which is written before the link. So when a
+//! pod is removed, all its links are found without a look at the links of other pods, even those of containers with
+//! lost records.
 
 use std::fs;
 use std::io;
@@ -13,10 +14,10 @@ use crate::api::PodUid;
 use crate::base::paths::Layout;
 use crate::engine::runtime::ContainerId;
 
-/// The longest name a file can have.
+/// The length in bytes of the longest file name.
 const MAX_NAME: usize = 255;
 
-/// A container, as its link names it.
+/// The parts of a container that name its link.
 pub(super) struct Linked<'a> {
     pub(super) uid: &'a PodUid,
     pub(super) pod: &'a str,
@@ -26,7 +27,8 @@ pub(super) struct Linked<'a> {
 }
 
 impl Linked<'_> {
-    /// The part before the id is cut where the whole were too long for a file name, as the kubelet does.
+    /// Returns the name of the link. If it would be too long for a file name, the part before the id is cut, as in the
+    /// kubelet.
     fn name(&self) -> String {
         let suffix = format!("-{}.log", self.id.as_str());
         let mut prefix = format!("{}_{}_{}", self.pod, self.namespace, self.container);
@@ -35,7 +37,8 @@ impl Linked<'_> {
     }
 }
 
-/// Links the log of a container. Nothing of podprobe needs the link, so a disk that does not take it costs no pod.
+/// Links the log of a container. Podprobe itself does not need the link, so a disk that cannot hold it does not fail
+/// the pod.
 pub(super) fn link(layout: &Layout, of: &Linked<'_>, log: &Path) {
     let name = of.name();
     let path = layout.container_log_links().join(&name);
@@ -58,22 +61,22 @@ pub(super) fn link(layout: &Layout, of: &Linked<'_>, log: &Path) {
     }
 }
 
-/// The path of a log as seen from the links. A collector that has the log directory at another path than the daemon, as
-/// with another root than `/`, finds the log (deviations: log-links).
+/// Returns the path of a log relative to the links. So a collector finds the log even if the log directory has another
+/// path for it than for the daemon, for example under another root than `/` (deviations: log-links).
 fn from_links(layout: &Layout, log: &Path) -> PathBuf {
     let links = layout.container_log_links();
     let beside = links.parent().and_then(|top| log.strip_prefix(top).ok());
     beside.map_or_else(|| log.to_owned(), |below| Path::new("..").join(below))
 }
 
-/// Removes the link of a container that is gone.
+/// Removes the link of a removed container.
 pub(super) fn unlink(layout: &Layout, of: &Linked<'_>) {
     let name = of.name();
     remove(&layout.container_log_links().join(&name));
     remove(&layout.log_link_entries(of.uid).join(name));
 }
 
-/// Removes the links that a pod has left. Its entries go with its data.
+/// Removes the links that a pod has left. The entries of the links are removed with the pod's data.
 pub(super) fn unlink_all(layout: &Layout, uid: &PodUid) {
     let entries = fs::read_dir(layout.log_link_entries(uid));
     for entry in entries.into_iter().flatten().flatten() {
@@ -81,14 +84,15 @@ pub(super) fn unlink_all(layout: &Layout, uid: &PodUid) {
     }
 }
 
-/// Removes the links into log directories that are gone: of pods whose data somebody else has removed.
+/// Removes the links into log directories that no longer exist. Such links belong to pods with data that another
+/// program has removed.
 pub(super) fn sweep(layout: &Layout) {
     let links = layout.container_log_links();
     let ours = from_links(layout, &layout.logs_dir());
     for entry in fs::read_dir(&links).into_iter().flatten().flatten() {
         let path = entry.path();
         let log = fs::read_link(&path).ok().filter(|l| l.starts_with(&ours));
-        // The log itself may be missing for a moment, while it is rotated.
+        // The log file itself may be missing for a moment, while it is rotated.
         let directory = log.and_then(|log| Some(links.join(log.parent()?)));
         let found = directory.map(fs::metadata);
         if matches!(found, Some(Err(e)) if e.kind() == io::ErrorKind::NotFound) {
@@ -147,7 +151,7 @@ mod tests {
         unlink(&layout, &linked(&uids[0], "web", &ids[0]));
         unlink(&layout, &linked(&uids[0], "web", &ids[0]));
         assert!(!there("web_default_app-1.log") && there("web_default_app-2.log"));
-        // Somebody else's links, and one into a directory that is gone.
+        // The next two links are not podprobe's. Then comes a link into a missing directory.
         let strangers = ["/nowhere/pods/a_b_c/app/0.log", "../elsewhere/0.log"];
         for (n, target) in strangers.iter().enumerate() {
             symlink(target, at(&format!("stranger-{n}.log"))).unwrap();
@@ -164,7 +168,7 @@ mod tests {
         assert!(!there("web_default_app-4.log") && there("other_default_app-3.log"));
     }
 
-    /// A collector mounts the log directory of the node where it likes.
+    /// A collector may mount the node's log directory at any path.
     #[test]
     fn a_link_leads_to_the_log_wherever_the_log_directory_is_seen() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
-//! Between pods and the runtime (the kubelet's `kuberuntime`): the steps by which a pod becomes a sandbox and containers.
+//! The layer between pods and the runtime (the kubelet's `kuberuntime`): the steps by which a pod becomes a sandbox and
+//! containers.
 //!
-//! Invariants: a step does one thing and is called by itself: pod directory, volumes, sandbox; then for each container
-//! image, configuration, create, start. Whoever calls them decides about order, events and back-off
-//! ([`crate::pods::workers`]). What a configuration contains is [`crate::pods::container_config`]'s to decide.
+//! Invariants: each step does one thing and is called by itself: pod directory, volumes, sandbox, and then for each
+//! container image, configuration, create, start. The caller decides about order, events and back-off
+//! ([`crate::pods::workers`]). The content of a configuration is decided by [`crate::pods::container_config`].
 
 mod error;
 mod etc;
@@ -47,7 +48,7 @@ use crate::pods::volumes::{
     Context, LimitedVolume, MountedVolumes, Outdated, VolumeError, Volumes,
 };
 
-/// See the module. Every method blocks for as long as the disk or the runtime does.
+/// Turns pods into sandboxes and containers. Every method blocks for as long as the disk or the runtime does.
 pub struct KubeRuntime {
     runtime: Arc<dyn Runtime>,
     images: ImageManager,
@@ -61,7 +62,7 @@ pub struct KubeRuntime {
 }
 
 impl KubeRuntime {
-    /// Pods of this node, run by `runtime`, with their files below `layout`.
+    /// Makes the layer for the pods of this node. `runtime` runs them, and their files are below `layout`.
     pub fn new(
         runtime: Arc<dyn Runtime>,
         images: ImageManager,
@@ -83,38 +84,38 @@ impl KubeRuntime {
         }
     }
 
-    /// Sets the resolver and the cluster's names of the configuration.
+    /// Sets the configured resolver and names of the cluster.
     #[must_use]
     pub fn with_dns(mut self, dns: NodeDns) -> Self {
         self.dns = dns;
         self
     }
 
-    /// Sets the configuration's rules for the resources of pods.
+    /// Sets the configured rules for the resources of pods.
     #[must_use]
     pub fn with_resource_policy(mut self, policy: ResourcePolicy) -> Self {
         self.resource_policy = policy;
         self
     }
 
-    /// With variables of services.
+    /// Sets the source of the variables of services.
     #[must_use]
     pub fn with_services(mut self, services: Box<dyn ServiceVariables>) -> Self {
         self.services = services;
         self
     }
 
-    /// The source of the variables of services that containers get.
+    /// Returns the source of the variables of services that containers get.
     pub fn services(&self) -> &dyn ServiceVariables {
         &*self.services
     }
 
-    /// The runtime itself: for stopping, removing, listing and exec.
+    /// Returns the runtime itself, for stopping, removing, listing and exec.
     pub fn runtime(&self) -> &Arc<dyn Runtime> {
         &self.runtime
     }
 
-    /// The images: how far their pulls are.
+    /// Returns the image manager, which knows the progress of pulls.
     pub fn images(&self) -> &ImageManager {
         &self.images
     }
@@ -127,12 +128,12 @@ impl KubeRuntime {
         self.layout.make(&self.layout.pod_data(pod.uid()))
     }
 
-    /// The types of volumes.
+    /// Returns the types of volumes.
     pub fn volumes(&self) -> &Volumes {
         &self.volumes
     }
 
-    /// Makes the pod's volumes ready; harmless when they are.
+    /// Makes the pod's volumes ready. Does nothing for volumes that are already ready.
     ///
     /// # Errors
     /// Returns the error of the first volume that is not ready.
@@ -140,10 +141,11 @@ impl KubeRuntime {
         self.with_context(pod, |of, dir| self.volumes.set_up(of, dir))
     }
 
-    /// Makes the volumes of a sandbox ready for its containers: those of objects get their content,
-    /// and with `is_new`, while no container has used them, the others the pod's group.
+    /// Makes the volumes of a sandbox ready for its containers. Volumes of objects get their content. With `is_new`,
+    /// while no container has used them, the other volumes get the pod's group.
     ///
     /// # Errors
+    /// Returns an error if the sandbox is not running.
     /// Returns an error if the sandbox is not running.
     pub fn fill_volumes(
         &self,
@@ -156,17 +158,18 @@ impl KubeRuntime {
         }
         let root = self.runtime.volumes_root(sandbox)?;
         if is_new {
-            // A file that the group does not get stops nothing, as in the kubelet.
+            // If a file does not get the group, the start continues, as in the kubelet.
             let left = volumes.give_to_group(&root);
             left.iter().for_each(|e| log::warn!("{e}"));
         }
         Ok(volumes.fill(&root))
     }
 
-    /// Brings the content of a running pod's volumes up to date with the objects. Returns the volumes
-    /// that keep their old content.
+    /// Brings the content of a running pod's volumes up to date with the objects. Returns the volumes that keep their
+    /// old content.
     ///
     /// # Errors
+    /// Returns an error if the sandbox is not running.
     /// Returns an error if the sandbox is not running.
     pub fn update_volumes(
         &self,
@@ -187,8 +190,8 @@ impl KubeRuntime {
         f(&context, &self.layout.pod_data(pod.uid()))
     }
 
-    /// Runs a new sandbox, and writes /etc/hosts and the like for its containers. What is to be said of its resolver is given to
-    /// `warn`.
+    /// Runs a new sandbox, and writes /etc/hosts and similar files for its containers. Warnings about its resolver are
+    /// passed to `warn`.
     ///
     /// # Errors
     /// Returns the error of the disk or of the runtime, or an error if the pod's host name is too long.
@@ -215,8 +218,8 @@ impl KubeRuntime {
         Ok(id)
     }
 
-    /// They hold the addresses of the sandbox. They are written once a sandbox: running containers have them mounted, and may
-    /// have changed them.
+    /// Writes the files of /etc, which have the addresses of the sandbox. They are written once for each sandbox,
+    /// because running containers have mounted them and may have changed them.
     fn write_etc_files(
         &self,
         pod: &Pod,
@@ -226,10 +229,11 @@ impl KubeRuntime {
         self.dns.write(pod, status.ips(), files)
     }
 
-    /// The image that a container is made of; a cancelled pull ends soon. Events are given to `record` as they happen.
+    /// Returns the image of a container, and pulls it if needed. A cancelled pull ends soon. Events are passed to
+    /// `record` as they happen.
     ///
     /// # Errors
-    /// Returns an error if there is no image to start a container with.
+    /// Returns an error if there is no image to start the container with.
     pub fn image(
         &self,
         pod: &Pod,
@@ -241,7 +245,7 @@ impl KubeRuntime {
         self.ensure_image(pod, &container.image, policy, cancel, record)
     }
 
-    /// The image that a volume is, as [`Self::image`].
+    /// Returns the image of a volume, like [`Self::image`].
     ///
     /// # Errors
     /// Returns an error if there is no image to mount.
@@ -290,7 +294,7 @@ impl KubeRuntime {
         Ok(ensured?)
     }
 
-    /// The configuration of one instance. Also makes the file for its last words.
+    /// Makes the configuration of one instance, and the file for its termination message.
     ///
     /// # Errors
     /// Returns an error if the pod's spec cannot become a container.
@@ -311,7 +315,7 @@ impl KubeRuntime {
         })?;
         let etc_files = EtcFiles::below(&self.layout.pod_data(pod.uid()));
         if !etc_files.are_written() {
-            // The daemon that made the sandbox was killed before it could.
+            // The daemon that made the sandbox was killed before it could write the files.
             self.write_etc_files(pod, &etc_files)
                 .map_err(StartError::create)?;
         }
@@ -334,7 +338,7 @@ impl KubeRuntime {
         })?)
     }
 
-    /// Nothing where no variable of the container needs them.
+    /// Returns the pod's addresses, or an empty list if no variable of the container needs them.
     fn pod_ips(&self, pod: &Pod, container: &Container) -> Vec<IpAddr> {
         if !container_config::needs_pod_ips(container) {
             return Vec::new();
@@ -346,7 +350,7 @@ impl KubeRuntime {
     /// Creates a container.
     ///
     /// # Errors
-    /// Returns the runtime's error; nothing is left of the container.
+    /// Returns the runtime's error. No part of the container is then left.
     pub fn create_container(
         &self,
         pod: &Pod,
@@ -354,16 +358,16 @@ impl KubeRuntime {
         config: &ContainerConfig,
         volumes: &MountedVolumes,
     ) -> Result<ContainerId, StartError> {
-        // The attempt of the sandbox plays no part in a container.
+        // The attempt number of the sandbox has no effect on a container.
         self.sandbox_config(pod, 0, volumes)
             .and_then(|of| self.runtime.create_container(sandbox, config, &of))
             .map_err(StartError::create)
     }
 
-    /// Starts a created container, and links its log where log collectors look for it.
+    /// Starts a created container, and links its log in the directory of log collectors.
     ///
     /// # Errors
-    /// Returns the runtime's error; the container is left as one that has failed.
+    /// Returns the runtime's error. The container then stays as a failed one.
     pub fn start_container(
         &self,
         pod: &Pod,
@@ -384,7 +388,7 @@ impl KubeRuntime {
         Ok(())
     }
 
-    /// Forgets a stopped container of a pod.
+    /// Removes a stopped container of a pod and the link of its log.
     ///
     /// # Errors
     /// Returns the runtime's error.
@@ -406,23 +410,23 @@ impl KubeRuntime {
         Ok(())
     }
 
-    /// Removes what only a pod that runs needs: its emptyDirs.
+    /// Removes the volumes that only a running pod needs: its emptyDirs.
     ///
     /// # Errors
-    /// Returns an error if something stays.
+    /// Returns an error if a part of a volume cannot be removed.
     pub fn tear_down_volumes(&self, pod: &Pod) -> io::Result<()> {
         self.volumes
             .tear_down(pod, &self.layout.pod_data(pod.uid()))
     }
 
-    /// The pod's volumes on the disk whose size has a limit.
+    /// Returns the pod's volumes on the disk that have a size limit.
     pub fn limited_volumes(&self, pod: &Pod) -> Vec<LimitedVolume> {
         let dir = self.layout.pod_data(pod.uid());
         self.volumes.limited(pod, &dir)
     }
 
-    /// Pods that have data on the disk. Housekeeping removes that of pods which no longer exist: a daemon that was killed
-    /// while it removed a pod has left it.
+    /// Returns the pods that have data on the disk. If such a pod no longer exists, an earlier daemon was killed during
+    /// its removal. Housekeeping then removes the data.
     pub fn pods_with_data(layout: &Layout) -> Vec<PodUid> {
         let entries = fs::read_dir(layout.lib_dir().join("pods"));
         entries
@@ -433,16 +437,17 @@ impl KubeRuntime {
             .collect()
     }
 
-    /// Removes the links to logs that are gone: of pods whose data somebody else has removed.
+    /// Removes the links to logs that no longer exist. Such links belong to pods with data that another program has
+    /// removed.
     pub fn sweep_log_links(layout: &Layout) {
         log_links::sweep(layout);
     }
 
-    /// Removes what is left of a pod whose containers and sandboxes are gone: volumes and logs. Idempotent. Of a pod that an
-    /// earlier daemon left, only the UID may be known; otherwise no other pod's logs are looked at.
+    /// Removes the volumes and logs of a pod whose containers and sandboxes are removed. May be called again. Of a pod
+    /// from an earlier daemon only the UID may be known. Only then are the logs of other pods listed.
     ///
     /// # Errors
-    /// Returns an error if something of the pod is still there, or the disk does not let go of it.
+    /// Returns an error if a container or sandbox of the pod still exists, or if the disk cannot remove the data.
     pub fn remove_pod_data(&self, pod: &Pod) -> Result<(), RuntimeError> {
         let uid = pod.uid();
         let fail = |cause: String| {
@@ -471,11 +476,11 @@ impl KubeRuntime {
             remove_tree(&logs).map_err(|e| fail(e.to_string()))?;
         }
         log_links::unlink_all(&self.layout, uid);
-        // last, for it tells the next daemon that there is still something to remove
+        // The data is removed last, because it shows the next daemon that there is still something to remove.
         remove_tree(&self.layout.pod_data(uid)).map_err(|e| fail(e.to_string()))
     }
 
-    /// The log directories of all pods that had this UID.
+    /// Returns the log directories of all pods that had this UID.
     fn log_directories_of(&self, uid: &PodUid) -> Vec<PathBuf> {
         let suffix = format!("_{uid}");
         let entries = fs::read_dir(self.layout.logs_dir());
@@ -506,7 +511,7 @@ impl KubeRuntime {
         ))
     }
 
-    /// The number of the newest instance of a container that has left a log.
+    /// Returns the attempt number of the container's newest instance that has left a log.
     pub fn newest_log(&self, pod: &Pod, container: &str) -> Option<u32> {
         let entries = fs::read_dir(self.log_directory(pod).join(container)).ok()?;
         let number = |name: &str| {
@@ -524,7 +529,7 @@ impl KubeRuntime {
         self.layout.pod_logs(&m.namespace, &m.name, pod.uid())
     }
 
-    /// A file that every user may write, of this instance alone.
+    /// Makes the file for the termination message of this instance. Every user may write the file.
     fn termination_log(
         &self,
         pod: &Pod,

@@ -1,7 +1,7 @@
-//! Connections to ports of a pod, made where the pod is (CRI `PortForward`).
+//! Connections to ports of a pod, made in the pod's network namespace (CRI `PortForward`).
 //!
-//! Invariants: a thread of its own makes the connection, so that no other is ever in the pod's network namespace; it ends
-//! with the attempt, which has a limit.
+//! Invariants: a separate thread makes each connection, so that no other thread is ever in the pod's network namespace.
+//! The thread ends with the attempt, which has a time limit.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -10,16 +10,18 @@ use crate::base::wire::dial::{Address, DialError, Dialer, End, Namespace};
 use crate::base::wire::socket::Socket;
 use crate::engine::runtime::{NetworkNamespace, Runtime};
 
-/// How long the attempt may take, both addresses together. A connection over loopback that takes longer hangs.
+/// The time limit of an attempt for both addresses together. A connection over loopback that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of stack that a dial needs.
+/// The stack size in bytes that a dial needs.
 const STACK: usize = 128 << 10;
 
-/// Connects to a port at localhost of the pod with this UID: to 127.0.0.1, and where that fails to ::1, as containerd does.
-/// For a pod on the node's network it is the node's. The socket does not block; a drop ends the connection.
+/// Connects to a port at localhost of the pod with this UID: first to 127.0.0.1, and if that fails to ::1, as
+/// containerd does. For a pod in the node's network this is the node's localhost. The socket does not block. Dropping
+/// it closes the connection.
 ///
 /// # Errors
-/// containerd's sentence with both causes in Go's words, or why the pod's network cannot be entered.
+/// Returns [`DialError`] with containerd's sentence and both causes in Go's words, or with the reason why the pod's
+/// network cannot be entered.
 pub fn port_forward(runtime: &dyn Runtime, pod: &str, port: u16) -> Result<Socket, DialError> {
     let network = runtime.pod_network(pod);
     let network = network.map_err(|e| DialError::Ours(e.message))?;
@@ -72,7 +74,7 @@ fn connect(
     )))
 }
 
-/// Go names the family that it was asked for.
+/// Returns the error in Go's words, which name the requested address family.
 fn in_words_of_go(address: SocketAddr, e: &DialError) -> String {
     let family = if address.is_ipv4() { "tcp4" } else { "tcp6" };
     e.to_string()
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
     use crate::engine::runtime::fake::FakeRuntime;
 
-    /// The fake's pods are on the node's network.
+    /// Connects to a port of a pod of the fake runtime. Its pods are in the node's network.
     fn forward(port: u16) -> Result<Socket, DialError> {
         port_forward(&FakeRuntime::default(), "uid", port)
     }

@@ -1,4 +1,4 @@
-//! The logins that a pod's `imagePullSecrets` give.
+//! The registry credentials from a pod's `imagePullSecrets`.
 
 use crate::api::Pod;
 use crate::api::objects::{DOCKER_CONFIG_JSON, DOCKERCFG, ObjectSet, Secret};
@@ -7,18 +7,18 @@ use crate::engine::images::registry::{DockerConfig, DockerConfigError};
 /// The registry credentials from the Secrets that a pod names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PullSecrets {
-    /// In the pod's order.
+    /// The credentials, in the pod's order.
     pub(super) configs: Vec<DockerConfig>,
-    /// The names of those that give none, some with why.
+    /// The names of the Secrets without credentials, some with the reason.
     unusable: Vec<String>,
 }
 
 impl PullSecrets {
-    /// `objects` holds what the pod refers to and is there.
+    /// Reads the credentials of a pod. `objects` has the existing objects that the pod refers to.
     pub(super) fn of(pod: &Pod, objects: &ObjectSet) -> Self {
         let mut all = Self::default();
         let names = pod.spec.image_pull_secrets.iter().map(|r| r.name.as_str());
-        // The API accepts an empty name, which names nothing.
+        // The API accepts an empty name, which refers to no Secret.
         for name in names.filter(|name| !name.is_empty()) {
             match objects.secret(&pod.metadata.namespace, name) {
                 None => all.unusable.push(name.to_owned()),
@@ -31,7 +31,8 @@ impl PullSecrets {
         all
     }
 
-    /// The kubelet's event for an image that was not pulled, perhaps for want of a login.
+    /// Returns the text of the kubelet's event about an image that was not pulled, perhaps because credentials were
+    /// missing.
     pub(super) fn warning(&self) -> Option<String> {
         (!self.unusable.is_empty()).then(|| {
             format!(
@@ -42,13 +43,13 @@ impl PullSecrets {
     }
 }
 
-/// A reason why a Secret gives no login.
+/// The reason why a Secret has no credentials.
 #[derive(Debug, thiserror::Error)]
 enum PullSecretError {
-    /// The login in the Secret cannot be used.
+    /// The credentials in the Secret cannot be used.
     #[error(transparent)]
     Login(#[from] DockerConfigError),
-    /// The type of the Secret is not that of a login.
+    /// The type of the Secret is not a type for credentials.
     #[error("its type is {type_}, and a login has {} or {}", DOCKER_CONFIG_JSON.0, DOCKERCFG.0)]
     Type { type_: String },
 }

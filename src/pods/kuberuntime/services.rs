@@ -1,18 +1,19 @@
-//! Where the variables of services come from (`enableServiceLinks`, services 4).
+//! The source of the variables of services (`enableServiceLinks`, services 4).
 
 use crate::api::Pod;
 use crate::base::cancel::Cancel;
 
-/// A source of environment variables that knows the services of this node.
+/// A source of the environment variables of services. It knows the services of this node.
 pub trait ServiceVariables: Send + Sync {
-    /// Waits until every source of services has spoken, for a limited time; returns at once when `cancel` is cancelled.
+    /// Waits until every source of services has reported its set, for a limited time. Returns at once when `cancel` is
+    /// cancelled.
     fn wait(&self, cancel: &Cancel);
 
-    /// The variables of the services that a pod's containers find, by the services that are known now.
+    /// Returns the variables of services for a pod's containers, by the services that are known now.
     fn of(&self, pod: &Pod) -> Vec<(String, String)>;
 }
 
-/// There are no services.
+/// A source for a node without services.
 pub struct NoServices;
 
 impl ServiceVariables for NoServices {

@@ -1,7 +1,8 @@
-//! The runtime cache (kubelet-probes 7): the last status of each pod, and the wait for one that is newer than a moment.
+//! The runtime cache (kubelet-probes 7): the last status of each pod, and the wait for a status that is newer than a
+//! given time.
 //!
-//! Invariants: times are monotonic and those at which the listing *began*, so that "newer than T" means that the runtime was
-//! asked after T. The lock is held for map operations only.
+//! Invariants: times are monotonic. Each is the time at which a listing *began*, so "newer than T" means that the
+//! runtime was asked after T. The lock is held for map operations only.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +14,7 @@ use crate::base::clock::{Moment, go_duration};
 use crate::base::locks::Locked;
 use crate::engine::runtime::RuntimePodStatus;
 
-/// The wait for a newer status came to its ceiling.
+/// The error of a wait for a newer status that has reached its ceiling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheError {
     uid: PodUid,
@@ -35,18 +36,18 @@ impl std::error::Error for CacheError {}
 
 struct CachedPod {
     status: Arc<RuntimePodStatus>,
-    /// When it was last seen to change or was looked at by itself.
+    /// The time of the last change of the status, or of the last listing of this pod alone.
     modified: Moment,
 }
 
 #[derive(Default)]
 struct Inner {
     pods: HashMap<PodUid, CachedPod>,
-    /// Every pod is at least as new as this.
+    /// The time of the last full listing. The status of every pod is at least as new.
     global: Option<Moment>,
     closed: bool,
-    /// The condition on which the waiters of each pod sleep. One condition for all would wake every worker with each
-    /// pod that changes.
+    /// The condition variable on which the waiters of each pod sleep. With a single one for all pods, each changed pod
+    /// would wake every worker.
     waiters: HashMap<PodUid, Arc<Condvar>>,
 }
 
@@ -74,11 +75,11 @@ impl Inner {
     }
 }
 
-/// Read by the pod workers and everyone else; written by the relist thread.
+/// The cache of statuses. The relist thread writes it. Pod workers and others read it.
 #[derive(Default)]
 pub struct Cache {
     inner: Mutex<Inner>,
-    /// The number of times that a waiter has looked again.
+    /// The number of times that a waiter has looked again at the cache.
     #[cfg(test)]
     looked_again: std::sync::atomic::AtomicUsize,
 }
@@ -88,22 +89,23 @@ impl Cache {
         self.inner.locked()
     }
 
-    /// The last known status; an unknown pod has an empty one.
+    /// Returns the last known status of a pod. An unknown pod has an empty status.
     pub fn get(&self, uid: &PodUid) -> Arc<RuntimePodStatus> {
         self.lock().status(uid)
     }
 
-    /// Every pod the runtime knows, in no order.
+    /// Returns the status of every pod that the runtime knows, in any order.
     pub fn all(&self) -> Vec<Arc<RuntimePodStatus>> {
         let inner = self.lock();
         let known = inner.pods.values().filter(|e| !super::is_gone(&e.status));
         known.map(|e| e.status.clone()).collect()
     }
 
-    /// Waits for a status read after `than`, at most `ceiling`. Once the cache is closed it gives what there is.
+    /// Waits for a status that was read after `than`, at most for `ceiling`. If the cache is closed, returns the last
+    /// known status at once.
     ///
     /// # Errors
-    /// Returns an error when `ceiling` is reached: the runtime hangs or its listing fails.
+    /// Returns [`CacheError`] if `ceiling` is reached, because the runtime hangs or its listing fails.
     pub fn get_newer_than(
         &self,
         uid: &PodUid,
@@ -146,17 +148,18 @@ impl Cache {
         }
     }
 
-    /// Ends every wait, now and later: the daemon stops.
+    /// Ends every present and future wait, because the daemon stops.
     pub fn close(&self) {
         let mut inner = self.lock();
         inner.closed = true;
         inner.wake_all();
     }
 
-    /// A pod's new status; None deletes it.
+    /// Sets the new status of a pod. `None` deletes the status.
     pub(super) fn set(&self, uid: PodUid, status: Option<RuntimePodStatus>, at: Moment) {
         let mut inner = self.lock();
-        // Under the lock: the last who waits takes the condition away, and must not find it held here.
+        // Notified under the lock: the last waiter takes its condition variable out of the map, and must not find it in
+        // use here.
         if let Some(changed) = inner.waiters.get(&uid) {
             changed.notify_all();
         }
@@ -172,8 +175,8 @@ impl Cache {
         };
     }
 
-    /// Stores the status of a pod that was read by itself, like [`Cache::set`]. A pod that is gone keeps an empty entry
-    /// until the next full relist, so that a worker that waits for the pod learns of this.
+    /// Stores the status of a pod that was listed alone, like [`Cache::set`]. A removed pod keeps an empty entry until
+    /// the next full relist, so that a worker that waits for the pod notices the removal.
     pub(super) fn observe(&self, uid: PodUid, status: Option<RuntimePodStatus>, at: Moment) {
         let status = status.unwrap_or_else(|| RuntimePodStatus {
             uid: uid.clone(),
@@ -182,7 +185,7 @@ impl Cache {
         self.set(uid, Some(status), at);
     }
 
-    /// A full relist that began at `at` is through.
+    /// Records the end of a full relist that began at `at`.
     pub(super) fn update_time(&self, at: Moment) {
         let mut inner = self.lock();
         inner.global = Some(at);
@@ -197,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    /// An orphan that is nothing but an empty entry would be ended once more.
+    /// If an empty entry counted as a pod, the pod would be ended a second time as an orphan.
     #[test]
     fn a_pod_that_is_gone_is_no_pod_that_the_runtime_knows() {
         let cache = Cache::default();
@@ -208,7 +211,7 @@ mod tests {
         );
     }
 
-    /// With one condition for all, starting n pods wakes n workers n times.
+    /// With a single condition variable for all pods, the start of n pods would wake n workers n times.
     #[test]
     fn a_pod_that_changes_wakes_only_those_who_wait_for_it() {
         const SOON: Duration = Duration::from_secs(20);
@@ -224,7 +227,7 @@ mod tests {
                 std::thread::yield_now();
             }
             let later = began + Duration::from_secs(1);
-            // Each of these is waited for too, so that whoever is woken gets a turn.
+            // A thread waits for each of these pods too, so that every thread that was woken gets to run.
             for n in 20..70 {
                 let (cache, uid) = (&cache, uid(n));
                 let other = uid.clone();

@@ -1,10 +1,10 @@
-//! The table of kubelet-probes 7: from two statuses of a pod to its events. Pure.
+//! The table of kubelet-probes 7: compares two statuses of a pod and returns the events. Pure.
 
 use crate::api::PodUid;
 use crate::engine::runtime::{ContainerId, RuntimePodStatus, RuntimeState};
 
-/// A change of a container or a sandbox. (`ContainerChanged` is computed and never delivered in the kubelet, so it does
-/// not exist here.)
+/// The kind of a change of a container or a sandbox. `ContainerChanged` does not exist, because the kubelet computes it
+/// but never delivers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
     /// The container or sandbox runs.
@@ -13,11 +13,11 @@ pub enum EventKind {
     ContainerDied,
     /// The record of the container or sandbox is gone.
     ContainerRemoved,
-    /// Something else of the pod changed; look at the whole pod.
+    /// Something else of the pod has changed. The whole pod must be looked at.
     PodSync,
 }
 
-/// An item of the PLEG channel.
+/// An event of PLEG, sent over its channel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodLifecycleEvent {
     /// The UID of the pod.
@@ -46,7 +46,7 @@ impl From<RuntimeState> for State {
     }
 }
 
-/// Sandboxes take part like containers: ready is running, not ready is exited.
+/// Returns the states of containers and sandboxes. A ready sandbox counts as running, any other sandbox as exited.
 fn states(status: &RuntimePodStatus) -> impl Iterator<Item = (&ContainerId, State)> {
     let sandbox = |ready| if ready { State::Running } else { State::Exited };
     let containers = status.containers.iter().map(|c| (&c.id, c.state.into()));
@@ -76,8 +76,8 @@ fn kinds(old: State, new: State) -> &'static [EventKind] {
     }
 }
 
-/// The events between two statuses of one pod; an absent pod is an empty status. The order is that of the new status, then
-/// what is no longer in it.
+/// Returns the events between two statuses of one pod. A missing pod has an empty status. First come the events of the
+/// new status in its order, then those of removed containers and sandboxes.
 pub fn events(old: &RuntimePodStatus, new: &RuntimePodStatus) -> Vec<PodLifecycleEvent> {
     let uid = if new.uid.as_str().is_empty() {
         &old.uid

@@ -1,9 +1,9 @@
-//! The pod lifecycle event generator (kubelet-probes 7): relists the runtime, caches what it finds, and tells the sync loop
-//! what changed.
+//! The pod lifecycle event generator (kubelet-probes 7). It relists the pods of the runtime, caches their statuses, and
+//! sends the changes to the sync loop.
 //!
-//! Invariants: the cache is written by the one relist thread only, and before the event that tells of it is sent. The
-//! thread never waits for the sync loop: a full channel drops the event and counts it, and the next sync tick repairs it.
-//! A relist that failed or panicked changes nothing but the health.
+//! Invariants: only the one relist thread writes the cache, and it does so before it sends the event of the change. The
+//! thread never waits for the sync loop: if the channel is full, it drops and counts the event, and the next sync tick
+//! repairs that. A relist that failed or panicked changes nothing except the health.
 
 pub mod cache;
 pub mod diff;
@@ -29,21 +29,21 @@ use crate::base::metrics::{Family, Kind};
 use crate::engine::runtime::{Runtime, RuntimePodStatus};
 use relist::{Records, step};
 
-/// Capacity of the event channel; when it is full, events are dropped and counted.
+/// The capacity of the event channel. When it is full, events are dropped and counted.
 pub const EVENTS_CAPACITY: usize = 1000;
 /// The time from the end of one relist to the start of the next.
 pub const RELIST_PERIOD: Duration = Duration::from_secs(1);
-/// Unhealthy after this long without a listing that succeeded.
+/// The time without a successful listing after which PLEG is unhealthy.
 pub const RELIST_THRESHOLD: Duration = Duration::from_secs(180);
 
-/// The figures that the thread reports about its relists.
+/// The counters of the relists.
 #[derive(Default)]
 struct Counters {
     relisted: Mutex<Option<Moment>>,
     discarded: AtomicU64,
     panics: AtomicU64,
     durations: Durations,
-    /// The times from the beginning of one relist to that of the next.
+    /// The times from the beginning of one relist to the beginning of the next.
     intervals: Durations,
     of_one_pod: Durations,
 }
@@ -58,10 +58,10 @@ impl Counters {
     }
 }
 
-/// The pods to relist one by one, each with the time of its first request: at most one entry for each pod.
+/// The pods to relist one by one, each with the time of its last request. Each pod has at most one entry.
 type Requests = BTreeMap<PodUid, Moment>;
 
-/// The handle of the relist thread, shared by everyone who reads.
+/// The handle of the relist thread. All readers share it.
 pub struct Pleg {
     cache: Arc<Cache>,
     counters: Arc<Counters>,
@@ -71,10 +71,11 @@ pub struct Pleg {
 }
 
 impl Pleg {
-    /// Starts the thread `pleg`; it lists at once. It ends when `stop` has an item or is closed, or `events` is closed.
+    /// Starts the thread `pleg`, which lists at once. It ends when `stop` has an item or is closed, or when `events` is
+    /// closed.
     ///
     /// # Errors
-    /// Returns an error if no thread is left.
+    /// Returns an error if no thread can be started.
     pub fn spawn(
         runtime: Arc<dyn Runtime>,
         events: Sender<PodLifecycleEvent>,
@@ -106,19 +107,19 @@ impl Pleg {
         })
     }
 
-    /// The cache of the runtime's last word on each pod.
+    /// Returns the cache with the last status of each pod from the runtime.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
     }
 
-    /// Asks for a relist of this pod alone, at once: after a sync that did something. Never blocks.
+    /// Requests an immediate relist of this pod alone, after a sync that changed something. Never blocks.
     pub fn request(&self, uid: &PodUid) {
         self.requests.locked().insert(uid.clone(), Moment::now());
-        // Full: it is to be woken anyway.
+        // If the channel is full, the thread will wake anyway.
         let _ = self.wake.try_send(());
     }
 
-    /// Tells whether a listing has succeeded lately.
+    /// Checks that a listing has succeeded recently.
     ///
     /// # Errors
     /// Returns [`PlegHealthError`] if there was no listing yet, or none for [`RELIST_THRESHOLD`].
@@ -126,12 +127,12 @@ impl Pleg {
         health(self.counters.relisted(), now)
     }
 
-    /// Events dropped because the channel was full, since the start.
+    /// Returns the number of events that were dropped since the start because the channel was full.
     pub fn discarded(&self) -> u64 {
         self.counters.discarded.load(Ordering::Relaxed)
     }
 
-    /// Relists that panicked, since the start.
+    /// Returns the number of relists that panicked since the start.
     pub fn panics(&self) -> u64 {
         self.counters.panics.load(Ordering::Relaxed)
     }
@@ -141,7 +142,7 @@ impl Pleg {
         self.thread.is_finished()
     }
 
-    /// Appends the kubelet's families (kubelet-probes 11.3).
+    /// Appends the kubelet's metric families (kubelet-probes 11.3).
     pub fn write_metrics(&self, now: Moment, wall: SystemTime, out: &mut String) {
         self.counters.write(now, wall, out);
     }
@@ -180,20 +181,20 @@ impl Counters {
     }
 }
 
-/// A reason why what the cache holds may be out of date, in the kubelet's words.
+/// The reason why the cache may be out of date, in the kubelet's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlegHealthError {
     /// No listing has succeeded yet.
     #[error("pleg has yet to be successful")]
     NeverListed,
-    /// The last listing that succeeded is too long ago.
+    /// The last successful listing is too long ago.
     #[error(
         "pleg was last seen active {} ago; threshold is {}",
         go_duration(*.ago),
         go_duration(RELIST_THRESHOLD)
     )]
     Silent {
-        /// The time since then.
+        /// The time since the last successful listing.
         ago: Duration,
     },
 }
@@ -230,7 +231,7 @@ impl Worker {
                     recv(next) -> _ => break,
                     recv(self.woken) -> woken => match woken {
                         Ok(()) => self.relist_requested(),
-                        // The handle is gone, and so is everyone who reads the cache.
+                        // The handle is dropped, so nothing reads the cache any more.
                         Err(_) => return,
                     },
                 }
@@ -245,7 +246,7 @@ impl Worker {
         }
     }
 
-    /// Runs one round. A panic in it, most likely the runtime's, costs that round.
+    /// Runs one round. A panic, most likely in the runtime, ends only this round.
     fn guarded(&mut self, round: impl FnOnce(&mut Self)) {
         if catch_unwind(AssertUnwindSafe(|| round(self))).is_err() {
             self.counters.panics.fetch_add(1, Ordering::Relaxed);
@@ -310,7 +311,7 @@ impl Worker {
     }
 }
 
-/// True if nothing of the pod is left in the runtime.
+/// True if the runtime has no containers and no sandboxes of the pod any more.
 fn is_gone(status: &RuntimePodStatus) -> bool {
     status.containers.is_empty() && status.sandboxes.is_empty()
 }

@@ -1,7 +1,7 @@
-//! What a listing changes: pure.
+//! Compares a listing with the records of the last one. Pure.
 //!
-//! Invariants: a record is what the last events told of. Every pod whose status differs in any field goes to the cache, also
-//! when no event follows from it.
+//! Invariants: a record is the status of which the last events were sent. Every pod with a difference in any field of
+//! its status goes to the cache, even if the difference causes no event.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ use crate::engine::runtime::RuntimePodStatus;
 /// The last accepted status of each pod that the runtime knows.
 pub type Records = BTreeMap<PodUid, RuntimePodStatus>;
 
-/// A pod whose status is new.
+/// A pod with a new status.
 #[derive(Debug, PartialEq)]
 pub struct Change {
     /// The UID of the pod.
     pub uid: PodUid,
-    /// The new status for the cache; `None` when nothing of the pod is left.
+    /// The new status for the cache. `None` means that the runtime has no container or sandbox of the pod any more.
     pub status: Option<RuntimePodStatus>,
-    /// The events for the sync loop, which it gets after the cache has the status.
+    /// The events for the sync loop. They are sent after the status is in the cache.
     pub events: Vec<PodLifecycleEvent>,
 }
 
-/// Compares the records with a full listing and accepts it.
+/// Compares the records with a full listing, and stores the listing in the records. Returns the changed pods.
 pub fn step(records: &mut Records, pods: Vec<RuntimePodStatus>) -> Vec<Change> {
     let mut listed: Records = pods.into_iter().map(|p| (p.uid.clone(), p)).collect();
     for uid in records.keys() {
@@ -41,7 +41,8 @@ pub fn step(records: &mut Records, pods: Vec<RuntimePodStatus>) -> Vec<Change> {
         .collect()
 }
 
-/// Compares the record with one pod read by itself and accepts it. Always a change: the cache notes that it was looked at.
+/// Compares the record of one pod with its new status, and stores the status. Always returns a change, so that the
+/// cache records the time of the look.
 pub fn step_pod(records: &mut Records, uid: &PodUid, status: RuntimePodStatus) -> Change {
     let change = accept(records, uid, status);
     change.unwrap_or_else(|| Change {
@@ -59,7 +60,7 @@ fn accept(records: &mut Records, uid: &PodUid, mut status: RuntimePodStatus) -> 
         return None;
     }
     let mut events = events(old, &status);
-    // A change that has no event of its own, such as an address or a message that came late, still wants a sync.
+    // A change without an event of its own, such as a late address or message, still needs a sync.
     if events.is_empty() && !is_gone(&status) && !is_gone(old) {
         let id = status
             .containers
@@ -85,7 +86,8 @@ fn accept(records: &mut Records, uid: &PodUid, mut status: RuntimePodStatus) -> 
     })
 }
 
-/// A status without addresses keeps the known ones unless a sandbox is ready: an ended pod still shows its address.
+/// Keeps the known addresses if the new status has none and no sandbox is ready. So an ended pod still shows its
+/// address.
 fn keep_ips(old: &RuntimePodStatus, new: &mut RuntimePodStatus) {
     let ready = new.sandboxes.iter().any(|s| s.ready);
     let none = new.sandboxes.iter().all(|s| s.ips.is_empty());

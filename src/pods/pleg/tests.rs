@@ -120,7 +120,7 @@ fn health_has_the_kubelets_texts() {
     );
 }
 
-/// A pod and its containers.
+/// The UID of a pod, and the id and state of each of its containers.
 type ListedPod = (&'static str, Vec<(&'static str, RuntimeState)>);
 /// The answer to a full listing.
 type Reply = Result<Vec<ListedPod>, RuntimeError>;
@@ -142,8 +142,8 @@ fn listed(uid: &str, id: &str, state: RuntimeState) -> ContainerStatus {
     container_status(id, labels.into(), state)
 }
 
-/// Each full listing takes the next reply; without one, and for a single pod, it repeats itself. A container `panic` makes
-/// it panic, once.
+/// Makes a runtime with a script. Each full listing takes the next reply. If there is no next reply, or for a single
+/// pod, the last listing is repeated. A container `panic` makes the listing panic once.
 fn scripted(replies: Receiver<Reply>) -> FakeRuntime {
     FakeRuntime::with_list(move |pod, state| {
         if pod.is_none()
@@ -218,7 +218,7 @@ fn a_request_relists_that_pod_at_once() {
         .cache()
         .get_newer_than(&"1".into(), Moment::default(), CEILING)
         .unwrap();
-    // The full relists to come fail, so that only the request can tell.
+    // All later full relists fail, so only the request can have found the change.
     let fail = || Err(RuntimeError::failed("no"));
     (0..10).for_each(|_| f.replies.send(fail()).unwrap());
     put(
@@ -233,7 +233,7 @@ fn a_request_relists_that_pod_at_once() {
     assert_eq!(f.pleg.cache().get(&"1".into()).containers[0].id, "c".into());
 }
 
-/// Every pod worker asks when all pods are removed at once.
+/// If all pods are removed at once, every pod worker sends a request.
 #[test]
 fn no_request_is_dropped_however_many_come_at_once() {
     const PODS: usize = 300;
@@ -249,7 +249,7 @@ fn no_request_is_dropped_however_many_come_at_once() {
         .iter()
         .map(|uid| listed(uid, uid, RuntimeState::Running));
     {
-        // The thread waits for it.
+        // The relist thread waits for this lock.
         let mut state = f.runtime.state();
         state.containers = pods.collect();
         for uid in &uids {
@@ -298,7 +298,7 @@ fn an_error_or_a_panic_costs_one_round_and_a_full_channel_drops() {
     f.replies.send(Ok(vec![panics])).unwrap();
     let both = vec![("a", RuntimeState::Running), ("b", RuntimeState::Exited)];
     f.replies.send(Ok(vec![("1", both)])).unwrap();
-    // An unknown pod is only as new as the whole listing, whose events have been sent by then.
+    // An unknown pod is only as new as the last full listing. By then the events of that listing have been sent.
     f.pleg
         .cache()
         .get_newer_than(&"unknown".into(), Moment::default(), CEILING)

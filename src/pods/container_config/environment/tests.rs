@@ -222,7 +222,7 @@ fn only_the_field_of_the_address_needs_it() {
     assert!(!needs("status.hostIP") && !needs("metadata.name"));
 }
 
-/// They come last, lose against the container's own, and may be referred to.
+/// Variables of services come last. The container's own variables replace them, and may refer to them.
 #[test]
 fn variables_of_services_stand_behind_the_containers_own() {
     let services = [
