@@ -1,9 +1,9 @@
-//! The sync loop: one select over everything that can happen, mirroring the kubelet's `syncLoopIteration`
+//! The sync loop: one select over everything that can happen, like the kubelet's `syncLoopIteration`
 //! (kubelet-probes 5).
 //!
-//! Invariants: the loop waits nowhere but in [`SyncLoop::next_event`]: no blocking send, no join, no runtime call, no
-//! disk, no lock that another thread holds across a wait. It alone writes the pod manager. One event is handled a
-//! turn, then the loop looks again.
+//! Invariants: the loop waits only in [`SyncLoop::next_event`]. It makes no blocking send, join, runtime call or disk
+//! access, and takes no lock that another thread holds during a wait. Only the loop writes the pod manager. It handles
+//! one event at a time, then looks for the next.
 
 mod heartbeat;
 mod housekeeping;
@@ -41,16 +41,16 @@ use crate::pods::status::StatusManager;
 use crate::pods::workers::{PodWorkers, Update, UpdateKind};
 use heartbeat::{HOUSEKEEPING_PASS, SYNC_PASS};
 
-/// Sync tick (5.1).
+/// The time between two sync ticks (5.1).
 const SYNC_TICK: Duration = Duration::from_secs(1);
-/// Housekeeping tick (5.1).
+/// The time between two housekeeping ticks (5.1).
 const HOUSEKEEPING: Duration = Duration::from_secs(2);
-/// While the runtime is not well the loop rests, from this … (5.1)
+/// The first pause of the loop while the runtime is unhealthy. Each further pause is twice as long (5.1).
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// … doubling to this.
+/// The longest pause of the loop while the runtime is unhealthy.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The channels that the loop listens to. Their capacities are in ARCHITECTURE.md.
+/// The channels that the loop reads. ARCHITECTURE.md has their capacities.
 pub struct Channels {
     /// Updates from the pod sources. If the channel is closed, the daemon ends.
     pub config: Receiver<PodUpdate>,
@@ -62,20 +62,20 @@ pub struct Channels {
     pub readiness: Receiver<results::Update>,
     /// Updates from the startup results manager.
     pub startup: Receiver<results::Update>,
-    /// Signals from the image keeper: names in the image store have changed.
+    /// Signals from the image keeper. The names in the image store have changed.
     pub images: Receiver<()>,
-    /// Signals from the store of objects that pods refer to: [`Objects::take_changed`] has the changed ones.
+    /// Signals from the store of objects that pods refer to. [`Objects::take_changed`] returns the changed objects.
     pub objects: Receiver<()>,
-    /// Signals from the watch of volumes: [`Evictions::ending`] has the pods that are to end.
+    /// Signals from the watch of volumes. [`Evictions::ending`] returns the pods that must end.
     pub evictions: Receiver<()>,
-    /// Signals from the pod workers: a pod has ended, so that a pod that waits for room may start.
+    /// Signals from the pod workers. A pod has ended, so a pod that waits for room may start.
     pub room: Receiver<()>,
     /// The stop signal. If the channel is closed, the daemon ends.
     pub stop: Receiver<()>,
 }
 
 impl Channels {
-    /// The name of each, how much waits in it and how much may.
+    /// Returns the name of each channel, the number of items in it, and its capacity.
     fn depths(&self) -> [(&'static str, usize, usize); 9] {
         fn of<T>(name: &'static str, channel: &Receiver<T>) -> (&'static str, usize, usize) {
             (name, channel.len(), channel.capacity().unwrap_or(0))
@@ -94,71 +94,72 @@ impl Channels {
     }
 }
 
-/// The runtime cannot be relied on right now, because PLEG does not see it (5.4).
+/// The runtime cannot be relied on now, because PLEG is unhealthy (5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("PLEG is not healthy: {0}")]
 pub struct RuntimeHealthError(#[from] PlegHealthError);
 
 /// The view of PLEG that the loop needs.
 pub trait RuntimeView: Send + Sync {
-    /// Every pod the runtime knew at the last listing. Never blocks.
+    /// Returns every pod that the runtime knew at the last listing. Never blocks.
     fn pods(&self) -> Vec<Arc<RuntimePodStatus>>;
-    /// Returns the status of one pod. An unknown pod has an empty one.
+    /// Returns the status of one pod. An unknown pod has an empty status.
     fn pod(&self, uid: &PodUid) -> Arc<RuntimePodStatus>;
-    /// Checks whether the runtime can be relied on right now (5.4).
+    /// Checks that the runtime can be relied on now (5.4).
     ///
     /// # Errors
-    /// Returns [`RuntimeHealthError`] if it cannot.
+    /// Returns [`RuntimeHealthError`] if it cannot be relied on.
     fn health(&self) -> Result<(), RuntimeHealthError>;
 }
 
-/// The part of the probe manager that the loop calls at housekeeping. Neither function blocks.
+/// The part of the probe manager that the loop calls at housekeeping. Its functions never block.
 pub trait ProbeHousekeeping: Send + Sync {
-    /// Stops the workers of pods outside `alive`.
+    /// Stops the probe workers of pods outside `alive`.
     fn clean_up(&self, alive: &HashSet<PodUid>);
-    /// Joins threads that have ended.
+    /// Joins the threads that have ended.
     fn reap(&self);
 }
 
-/// Drops what is kept of pods that are gone, at each housekeeping.
+/// Drops the data of removed pods at each housekeeping.
 pub trait GarbageCollector: Send {
-    /// Must not block.
+    /// Drops the data. Must not block.
     fn collect(&self, now: Moment);
 }
 
-/// The parts that the loop acts on.
+/// The parts of the daemon on which the loop acts.
 pub struct Parts {
-    /// The resources of this node that pods may ask for, as they were at the start.
+    /// The resources of this node that pods may request, as they were at the start.
     pub node: admission::Node,
-    /// Returns the node's huge pages now.
+    /// Returns the node's present huge pages in bytes, by resource name.
     pub huge_pages: fn() -> BTreeMap<String, i64>,
-    /// Pods that should run.
+    /// The pods that should run.
     pub pods: Arc<PodManager>,
-    /// Workers.
+    /// The pod workers.
     pub workers: Arc<PodWorkers>,
-    /// Statuses.
+    /// The statuses of pods.
     pub statuses: Arc<StatusManager>,
-    /// The pods of all sources, and which sources have spoken.
+    /// The pods of all sources, with a record of which sources have sent a set.
     pub config: Arc<PodConfig>,
     /// The objects that pods refer to.
     pub objects: Arc<Objects>,
-    /// The record of evicted pods.
+    /// The evicted and deleted pods.
     pub evictions: Arc<Evictions>,
-    /// The pods that the runtime holds.
+    /// The view of the pods in the runtime.
     pub runtime: Arc<dyn RuntimeView>,
-    /// Probe workers.
+    /// The probe manager.
     pub probes: Arc<dyn ProbeHousekeeping>,
-    /// Events.
+    /// The recorder of events.
     pub recorder: Arc<Recorder>,
     /// The counters of the loop.
     pub metrics: Arc<LoopMetrics>,
-    /// Back-off entries, histories, events and pauses.
+    /// The collector that drops back-off entries, histories, events and pauses.
     pub garbage: Box<dyn GarbageCollector>,
-    /// Pods that had data on the disk when the daemon started. Housekeeping takes each once nobody wants it.
+    /// The pods that had data on the disk when the daemon started. Housekeeping removes each from the list once the pod
+    /// should not run any more.
     pub pods_with_data: Vec<PodUid>,
-    /// The pods that have no place on the node.
+    /// The pods that wait for room on the node.
     pub places: RefCell<Places>,
-    /// True once the loop has forgotten what an earlier daemon wrote down of pods that are gone. It does so once.
+    /// True once the loop has forgotten the statuses that an earlier daemon wrote for removed pods. It does so once.
     pub has_forgotten: Cell<bool>,
 }
 
@@ -181,7 +182,7 @@ enum Event {
 }
 
 impl Event {
-    /// Returns the bit of an event that touches every pod, else 0.
+    /// Returns the bit of the event if it touches every pod, else 0.
     fn pass(&self) -> u8 {
         match self {
             Event::SyncTick => SYNC_PASS,
@@ -191,7 +192,7 @@ impl Event {
     }
 }
 
-/// The loop.
+/// The sync loop with its channels and parts.
 pub struct SyncLoop {
     channels: Arc<Channels>,
     parts: Parts,
@@ -202,7 +203,7 @@ pub struct SyncLoop {
 }
 
 impl SyncLoop {
-    /// A loop that has not turned yet.
+    /// Makes a loop that has not turned yet.
     fn new(channels: Channels, parts: Parts, heartbeat: Arc<Heartbeat>) -> Self {
         let (sync_tick, housekeeping) = (tick(SYNC_TICK), tick(HOUSEKEEPING));
         let channels = Arc::new(channels);
@@ -217,10 +218,10 @@ impl SyncLoop {
         }
     }
 
-    /// Starts the thread `sync-loop`, which turns until it is told to stop.
+    /// Starts the thread `sync-loop`, which turns until it is stopped.
     ///
     /// # Errors
-    /// Returns an error if the node gives no thread.
+    /// Returns an error if no thread can be started.
     pub fn spawn(
         channels: Channels,
         parts: Parts,
@@ -250,7 +251,7 @@ impl SyncLoop {
             match catch_unwind(AssertUnwindSafe(|| self.handle_event(event))) {
                 Ok(()) => self.heartbeat.handled(pass),
                 Err(_) => {
-                    // a bug: the event is lost, the next sync tick or relist mends what it was about
+                    // a bug: the event is lost, but the next sync tick or relist repairs the effect
                     self.heartbeat.panicked();
                     log::error!("the sync loop panicked at an event; it goes on");
                 }
@@ -292,9 +293,9 @@ impl SyncLoop {
         }
     }
 
-    /// The runtime is not well: nothing is decided until it is, but a stop is heard.
+    /// Rests while the runtime is unhealthy. Nothing is decided meanwhile, but a stop ends the rest.
     fn rest(&mut self, why: &RuntimeHealthError) -> Event {
-        // The first relist of a daemon that starts takes a moment, and that is no error.
+        // After a start of the daemon the first relist takes a moment. That is not an error.
         let level = if self.pause == FIRST_PAUSE {
             log::Level::Debug
         } else {
@@ -311,7 +312,7 @@ impl SyncLoop {
         }
     }
 
-    /// The table of kubelet-probes 5.2.
+    /// Handles an event by the table of kubelet-probes 5.2.
     fn handle_event(&mut self, event: Event) {
         match event {
             Event::Config(update) => self.parts.handle_config(update),
@@ -356,7 +357,7 @@ impl Parts {
         }
     }
 
-    /// A sandbox ends like a container and is none.
+    /// Counts the end of a container. The event may be about a sandbox, which is not counted.
     fn count_end(&self, event: &PodLifecycleEvent) {
         let runtime = self.runtime.pod(&event.uid);
         let ended = runtime.containers.iter().find(|c| c.id == event.id);
@@ -368,10 +369,11 @@ impl Parts {
         self.metrics.ended(is_init, ended.exit_code, &ended.reason);
     }
 
-    /// Ends and forgets a pod that its source no longer has. This happens even before all sources have spoken, because
-    /// the pod's own source has (deviations: removal-at-once).
+    /// Ends and forgets a pod that its source no longer has. This happens even before all sources have sent a set,
+    /// because the pod's own source has (deviations: removal-at-once).
     fn handle_removal(&self, pod: &Arc<Pod>) {
-        // it is told to end before it is forgotten, so that a reader sees it as wanted or as ending until it is gone
+        // The worker is ended before the pod is forgotten. So a reader always sees the pod as running or as ending
+        // until it is removed.
         self.dispatch(
             pod.clone(),
             UpdateKind::Kill {
@@ -407,7 +409,8 @@ impl Parts {
         self.sync(&update.pod);
     }
 
-    /// Syncs the pods that wait for an image, and those that are starting: these may have looked just before it came.
+    /// Syncs the pods that wait for an image, and the pods that are starting. The latter may have looked just before
+    /// the image came.
     fn handle_images_changed(&self) {
         for pod in self.pods.all() {
             let status = self.statuses.get(pod.uid());
@@ -417,8 +420,8 @@ impl Parts {
         }
     }
 
-    /// Syncs the pods that refer to what has changed: their volumes are brought up to date, and those
-    /// that waited for it start.
+    /// Syncs the pods that refer to a changed object. Their volumes are brought up to date. Pods that waited for the
+    /// object start.
     fn handle_objects_changed(&self) {
         let changed = self.objects.take_changed();
         for pod in self.pods.all() {
@@ -428,19 +431,19 @@ impl Parts {
         }
     }
 
-    /// Ends the pods that are evicted or deleted: [`Self::dispatch`] sees that they are.
+    /// Ends the pods that are evicted or deleted. [`Self::dispatch`] notices that they are.
     fn handle_evicted(&self) {
         let ending = self.evictions.ending();
         ending.iter().for_each(|uid| self.sync(uid));
     }
 
-    /// An evicted pod whose wait is over is as one that was created again.
+    /// Starts the evicted pods whose wait is over, as if they had been created again.
     fn readmit_evicted(&self, now: Moment) {
         let due = self.evictions.due(now);
         for pod in due.iter().filter_map(|uid| self.pods.get(uid)) {
             self.dispatch(pod, UpdateKind::Create);
         }
-        // not only at the next housekeeping
+        // the workers are cleaned up now, and not only at the next housekeeping
         if !due.is_empty() && self.config.all_seen() {
             self.clean_up_workers();
         }
@@ -467,7 +470,7 @@ impl Parts {
     }
 
     fn known(&self, uid: &PodUid) -> Option<Arc<Pod>> {
-        // a pod that is being removed goes on to lose readiness until it is gone (lessons A8)
+        // a pod that is being removed can still lose its readiness until it is gone (lessons A8)
         self.pods.get(uid).or_else(|| self.workers.pod(uid))
     }
 
@@ -495,7 +498,7 @@ impl Parts {
     }
 }
 
-/// Tells whether a container of the pod, an init container too, shows that its image is not there.
+/// Tells whether a container or an init container of the pod waits for its image.
 fn waits_for_image(status: &PodStatus) -> bool {
     let all = status.init_container_statuses.iter();
     let mut waiting = all
@@ -524,7 +527,7 @@ pub(in crate::pods::sync_loop) mod tests {
     use crate::pods::sources::merge::UPDATES_CAPACITY;
     use crate::pods::workers::{Outcome, Phase, PodSyncer, Work};
 
-    /// A ceiling for what happens at once unless something is broken.
+    /// A time limit for things that happen at once unless something is broken.
     pub(super) const SOON: Duration = Duration::from_secs(20);
 
     pub(super) fn pod(uid: &str) -> Arc<Pod> {
@@ -539,7 +542,7 @@ pub(in crate::pods::sync_loop) mod tests {
         })
     }
 
-    /// Tells each run, and lets it end only when the gate is open.
+    /// A syncer that reports each run, and ends a run only while the gate is open.
     struct Gated {
         ran: Sender<(String, Phase)>,
         gate: crossbeam_channel::Receiver<()>,
@@ -611,7 +614,7 @@ pub(in crate::pods::sync_loop) mod tests {
         pub(super) runtime: Arc<FakeRuntime>,
         probes: Arc<FakeProbes>,
         pub(super) ran: Receiver<(String, Phase)>,
-        /// Dropped, it lets every run end.
+        /// The gate. Dropping it lets every run end.
         gate: Option<Sender<()>>,
         dir: tempfile::TempDir,
     }
@@ -673,7 +676,7 @@ pub(in crate::pods::sync_loop) mod tests {
             });
         }
 
-        /// The source has spoken, as `all_seen` wants it.
+        /// Lets the source send an empty set, so that `all_seen` returns true.
         pub(super) fn seen(&self) {
             self.parts
                 .config
@@ -761,7 +764,7 @@ pub(in crate::pods::sync_loop) mod tests {
             h.expect("a", Phase::Sync);
             let (channels, _senders) = channels();
             let mut sync_loop = SyncLoop::new(channels, h.parts, Arc::default());
-            // the worker stands in its first run, so whatever asks for another is remembered
+            // the worker is in its first run, so a request for another run is remembered
             for result in results {
                 let update = results::Update {
                     container: ContainerId::from("x"),
@@ -781,7 +784,7 @@ pub(in crate::pods::sync_loop) mod tests {
         assert_eq!(runs_after(&[ProbeResult::Failure]), 1);
     }
 
-    /// An image arrives: pods that wait for it are synced, for an init container too, and no other.
+    /// If an image arrives, exactly those pods are synced that wait for it, even with an init container.
     #[test]
     fn a_change_of_images_syncs_the_pods_that_wait_for_one() {
         let synced = |status: Value| {
@@ -792,7 +795,7 @@ pub(in crate::pods::sync_loop) mod tests {
             h.parts.statuses.set(&pod("a"), status);
             let (channels, _senders) = channels();
             let mut sync_loop = SyncLoop::new(channels, h.parts, Arc::default());
-            // the worker stands in its first run, so whatever asks for another is remembered
+            // the worker is in its first run, so a request for another run is remembered
             sync_loop.handle_event(Event::ImagesChanged);
             drop(h.gate);
             let far = Moment::now() + Duration::from_secs(1_000_000);
@@ -830,7 +833,7 @@ pub(in crate::pods::sync_loop) mod tests {
             h.parts.objects.replace(Source::File, vec![object]);
             let (channels, _senders) = channels();
             let mut sync_loop = SyncLoop::new(channels, h.parts, Arc::default());
-            // the worker stands in its first run, so whatever asks for another is remembered
+            // the worker is in its first run, so a request for another run is remembered
             sync_loop.handle_event(Event::ObjectsChanged);
             drop(h.gate);
             let far = Moment::now() + Duration::from_secs(1_000_000);
@@ -936,7 +939,7 @@ pub(in crate::pods::sync_loop) mod tests {
         h.expect("a", Phase::Terminating);
         h.config(PodOperation::Add, &[pod("a")]);
         h.expect("a", Phase::Terminated);
-        // the worker books its end a moment after it was told
+        // the worker records its end a moment after it has reported the run
         while h
             .parts
             .workers
@@ -951,7 +954,7 @@ pub(in crate::pods::sync_loop) mod tests {
         assert!(h.parts.statuses.get(&"a".into()).is_none());
     }
 
-    /// The pod is told to end at once, keeps its place meanwhile, and starts anew when it has waited.
+    /// An evicted pod is ended at once, keeps its place meanwhile, and starts anew when it has waited.
     #[test]
     fn an_evicted_pod_ends_keeps_its_place_and_starts_anew() {
         let mut h = Harness::new();
@@ -1054,7 +1057,7 @@ pub(in crate::pods::sync_loop) mod tests {
         )
     }
 
-    /// A panic may have left half of a change: the loop counts as turning again when it has gone through all pods.
+    /// A panic may leave a change half done. The loop counts as turning again only after it has gone through all pods.
     #[test]
     fn after_a_panic_the_heart_beats_when_both_passes_went_through() {
         let heart = Heartbeat::default();
@@ -1072,7 +1075,7 @@ pub(in crate::pods::sync_loop) mod tests {
         assert_eq!(heart.panics(), 1);
     }
 
-    /// The one law of channels: every channel full, every worker stuck, and the loop still turns.
+    /// The main rule of channels: even with every channel full and every worker stuck, the loop still turns.
     #[test]
     fn with_every_channel_full_and_every_worker_stuck_the_loop_turns() {
         let h = Harness::new();
@@ -1130,7 +1133,7 @@ pub(in crate::pods::sync_loop) mod tests {
             UPDATES_CAPACITY,
             "every pod's worker was started"
         );
-        // every worker stands in its first run; the loop still takes more and still stops
+        // every worker is in its first run, but the loop still accepts events and still stops
         assert!(heartbeat.last().is_some());
         let mut out = String::new();
         metrics.write(None, Moment::default(), Moment::default(), &mut out);
@@ -1154,7 +1157,7 @@ pub(in crate::pods::sync_loop) mod tests {
         assert!(workers.shutdown(SOON).is_empty());
     }
 
-    /// Whoever sends must learn that the loop has ended: what is shown of a channel must not keep it open.
+    /// Senders must notice that the loop has ended, so the metrics of a channel must not keep it open.
     #[test]
     fn what_waits_for_the_loop_is_shown_and_keeps_no_channel_open() {
         let h = Harness::new();
@@ -1261,7 +1264,7 @@ pub(in crate::pods::sync_loop) mod tests {
         assert!(h.ran.try_recv().is_err(), "nothing was decided");
     }
 
-    /// Lessons F3: a loop that turns in its rests only, and does nothing, must not pass for one that works.
+    /// Lessons F3: a loop that only rests and does nothing must not count as one that works.
     #[test]
     fn f3_a_rest_is_no_turn_and_who_asks_is_told() {
         let h = Harness::new();

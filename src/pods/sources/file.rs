@@ -1,10 +1,9 @@
-//! The file source's thread: waits for inotify, the re-listing time or the stop, then lists, reads and sends
+//! The thread of the file source: waits for inotify, the re-listing time or the stop, then lists, reads and sends
 //! (kubelet-probes 6.3).
 //!
-//! Invariants: the thread never waits for a file (it opens no FIFO and reads nothing past
-//! [`MAX_FILE_SIZE`]); it holds the content of one file at a time; [`super::files`] decides what a
-//! listing means. When a last good version cannot be written, this is logged and the pods keep
-//! running.
+//! Invariants: the thread never waits for a file (it opens no FIFO and reads nothing past [`MAX_FILE_SIZE`]). It holds
+//! the content of only one file at a time. The meaning of a listing is decided by [`super::files`]. If a last good
+//! version cannot be written, this is logged and the pods keep running.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
@@ -31,28 +30,29 @@ use crate::base::clock::Moment;
 use crate::base::directory_watch::{DirectoryWatch, Hints, WatchError};
 use crate::base::threads::Roster;
 
-/// Stack of the thread.
+/// The stack size of the thread in bytes.
 const STACK: usize = 2 << 20;
-/// The time between two looks for a missing path, and the pause after a panic.
+/// The time between two checks for a missing path, and the pause after a panic.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A file changed less than this ago may change again while its times stay the same.
+/// The age below which a change counts as recent. A file that was changed recently may change again while its times
+/// stay the same.
 const SETTLED: Duration = Duration::from_millis(50);
 
 /// The settings and connections of the source.
 pub struct FileSourceConfig {
-    /// A directory or one file; symbolic links are followed. Relative to the working directory at the start.
+    /// A directory or one file. Symbolic links are followed. A relative path starts at the working directory when the
+    /// source is started.
     pub path: PathBuf,
-    /// `fileCheckFrequency`.
+    /// The time between two listings (`fileCheckFrequency`).
     pub check_frequency: Duration,
-    /// Directory of the last good versions, for this source alone; created when it is missing.
+    /// The directory of the last good versions, for this source alone. It is created if it is missing.
     pub last_good: PathBuf,
-    /// Pods that an earlier daemon ran: when two files have the same pod, the file of a running pod
-    /// wins.
+    /// The pods that an earlier daemon ran. If two files have the same pod, the file of a running pod counts.
     pub running: HashSet<crate::api::PodUid>,
-    /// Bytes to pods.
+    /// Turns the bytes of a file into pods.
     pub decode: Decode,
-    /// The outlet to which the source sends what it finds.
+    /// The outlet to which the source sends pods, objects and problems.
     pub outlet: Outlet,
 }
 
@@ -64,7 +64,7 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// Starts the thread `pod-files`; the first listing is made at once.
+    /// Starts the thread `pod-files`, which makes its first listing at once.
     ///
     /// # Errors
     /// Returns an error if there are no descriptors left, or the thread cannot be started.
@@ -89,14 +89,14 @@ impl FileSource {
             watch_error: None,
         };
         let thread = roster.spawn("pod-files", STACK, move |_, _| {
-            // The worker outlives a panic with all it knows, so that no last good version is lost.
+            // The worker survives a panic with its whole state, so that no last good version is lost.
             worker.rounds();
             ControlFlow::Break(())
         })?;
         Ok(Self { wake, stop, thread })
     }
 
-    /// Tells the thread to end; never blocks, may be called again.
+    /// Requests the end of the thread. Never blocks, and may be called again.
     pub fn stop(&self) {
         let _ = self.stop.try_send(());
         let _ = self.wake.write(1);
@@ -107,9 +107,9 @@ impl FileSource {
         self.thread.is_finished()
     }
 
-    /// Waits for the thread; short after [`FileSource::stop`].
+    /// Waits for the thread, which ends soon after [`FileSource::stop`].
     pub fn join(self) {
-        // Panics are caught inside.
+        // The thread catches all panics itself.
         let _ = self.thread.join();
     }
 }
@@ -148,7 +148,7 @@ impl Worker {
                 .flatten()
                 .fold(now + self.check_frequency, Moment::min);
             let published = self.publish(step);
-            // After the pods are sent, so that a slow disk delays none of them.
+            // After the pods are sent, so that a slow disk delays no pod.
             self.versions.keep();
             if published.is_err() {
                 return;
@@ -160,8 +160,8 @@ impl Worker {
         }
     }
 
-    /// Restores the last good versions at the first successful listing. A path that is missing or
-    /// unreadable does not show which files there will be.
+    /// Restores the last good versions at the first successful listing. A missing or unreadable path does not show
+    /// which files there will be, so it does not count.
     fn restore(&mut self, listing: &Listing) {
         let readings: Vec<(&Path, &Reading)> = match listing {
             Listing::Missing(_) | Listing::Unreadable(_) => return,
@@ -174,7 +174,7 @@ impl Worker {
         self.versions.restore(&readings);
     }
 
-    /// Watches before listing, so that a change in between gives an event.
+    /// Makes sure that the path is watched. This comes before the listing, so that a change in between gives an event.
     fn watch(&mut self) {
         match self.watch.ensure(Moment::now()) {
             Ok(()) if self.watch.retry_at().is_none() => self.watch_error = None,
@@ -188,14 +188,14 @@ impl Worker {
         }
     }
 
-    /// Returns when there is a reason to list again.
+    /// Waits until there is a reason to list again.
     fn wait(&mut self, deadline: Moment) -> Result<Hints, Ended> {
         loop {
             let left = deadline.since(Moment::now());
             if left.is_zero() {
                 return Ok(Hints::default());
             }
-            // Rounded up: waking a little early would spin.
+            // The time is rounded up, because a wake-up that is a little early would cause a busy loop.
             let timeout =
                 PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
             let mut fds = vec![PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)];
@@ -265,7 +265,7 @@ impl Worker {
         Ok(Listing::Dir(names.iter().filter_map(&mut read).collect()))
     }
 
-    /// Reads a file. Returns `None` when the name has gone since it was listed.
+    /// Reads a file. Returns `None` if the file was removed after the listing.
     fn read(&mut self, path: &Path, even_if_known: bool) -> Option<Reading> {
         let meta = match path.metadata() {
             Ok(meta) => meta,

@@ -1,4 +1,4 @@
-//! The file source as a thread on a real directory. The re-listing time is an hour wherever inotify has to do it.
+//! Tests of the file source as a thread on a real directory. In tests of inotify the re-listing time is an hour.
 
 use std::os::unix::fs::symlink;
 
@@ -22,7 +22,7 @@ fn outlet(updates: Sender<PodUpdate>, states: &Arc<FileStates>) -> Outlet {
     }
 }
 
-/// A source on `<dir>/pods`; dropping it stops and joins its thread.
+/// A source on `<dir>/pods`. Dropping the fixture stops and joins the source's thread.
 struct Fixture {
     dir: Option<tempfile::TempDir>,
     source: Option<FileSource>,
@@ -33,7 +33,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// `prepare` works on the directory before the source starts.
+    /// Starts a source. `prepare` changes the directory before the start.
     fn new(frequency: Duration, prepare: impl FnOnce(&Path)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         prepare(dir.path());
@@ -75,8 +75,7 @@ impl Fixture {
         }
     }
 
-    /// Starts another daemon on the same files; `meanwhile` changes the pods directory while no
-    /// daemon runs.
+    /// Starts another daemon on the same files. `meanwhile` changes the pods directory while no daemon runs.
     fn restarted_with(mut self, decode: Decode, meanwhile: impl FnOnce(&Path)) -> Self {
         self.end_source();
         let dir = self.dir.take().unwrap();
@@ -92,7 +91,7 @@ impl Fixture {
         self.dir.as_ref().unwrap().path()
     }
 
-    /// The contents of the entries without their headers, sorted, once the source is idle.
+    /// Ends the source, and returns the contents of its entries without their headers, sorted.
     fn kept(&mut self) -> Vec<String> {
         self.end_source();
         let content = |path: PathBuf| {
@@ -141,7 +140,7 @@ impl Fixture {
         self.dir().join("pods").join(name)
     }
 
-    /// Writes a temporary file and renames it into place.
+    /// Writes a temporary file and renames it to `name`.
     fn put(&self, name: &str, text: &str) {
         let aside = self.dir().join("aside");
         fs::write(&aside, text).unwrap();
@@ -167,8 +166,7 @@ impl Fixture {
         );
     }
 
-    /// Waits until these pods are removed, in one update or in several, and checks that nothing
-    /// else is sent meanwhile.
+    /// Waits until these pods are removed, in one update or in several. Checks that nothing else is sent meanwhile.
     #[track_caller]
     fn expect_removed(&self, names: &[&str]) {
         let mut left: Vec<&str> = names.to_vec();
@@ -185,7 +183,7 @@ impl Fixture {
         }
     }
 
-    /// Waits for a pod with this content, whatever comes before.
+    /// Waits for a pod with this content. Ignores all updates before it.
     #[track_caller]
     fn expect_content(&self, hostname: &str) {
         let next = || {
@@ -201,7 +199,7 @@ impl Fixture {
         assert_eq!(self.updates.try_recv().ok(), None);
     }
 
-    /// Waits until the problems' texts hold these words, one problem each.
+    /// Waits until there is one problem for each of `words`, in this order, with the words in its text.
     #[track_caller]
     fn expect_problems(&self, words: &[&str]) {
         let deadline = std::time::Instant::now() + CEILING;
@@ -332,8 +330,8 @@ fn a_replaced_directory_is_watched_afresh() {
     f.expect_content("2");
     f.put("b", "b@2;");
     f.expect(Add, &["b"]);
-    // The files are removed one after the other. A listing may happen in between; then their pods
-    // are removed one after the other too.
+    // The files are removed one after the other. If a listing happens in between, their pods are removed one after the
+    // other too.
     fs::remove_dir_all(f.path("")).unwrap();
     f.expect_removed(&["a", "b"]);
     f.expect_nothing_sent();
@@ -428,7 +426,7 @@ fn a_file_of_10_mib_is_refused() {
 
 #[test]
 fn what_inotify_misses_the_re_listing_finds() {
-    // A write through a link to a directory that nobody watches gives no event.
+    // The directory of the link's target is not watched, so a write through the link gives no event.
     let f = Fixture::new(Duration::from_millis(100), |d| {
         fs::create_dir(d.join("pods")).unwrap();
         fs::create_dir(d.join("elsewhere")).unwrap();
@@ -444,8 +442,8 @@ fn what_inotify_misses_the_re_listing_finds() {
 fn a_flood_of_events_ends_in_the_truth() {
     let f = Fixture::with_dir(|_| ());
     f.expect(Add, &[]);
-    // Far more than fs.inotify.max_queued_events (16384): the queue may overflow, but the source
-    // must see the last state.
+    // These changes are far more than fs.inotify.max_queued_events (16384). The queue may overflow, but the source must
+    // see the last state.
     for _ in 0..10_000 {
         fs::write(f.path("x~"), "").unwrap();
         fs::remove_file(f.path("x~")).unwrap();
@@ -513,7 +511,7 @@ fn a_stop_ends_it_also_while_it_waits_for_a_full_channel() {
     drop(updates);
 }
 
-/// Ends the first daemon once it has taken up `a`.
+/// Starts a daemon and waits until it has taken up the pod `a`.
 fn with_pod(text: &str) -> Fixture {
     let f = Fixture::with_dir(|d| fs::write(d.join("a"), text).unwrap());
     f.expect(Add, &["a"]);
@@ -565,7 +563,7 @@ fn the_real_decoder_gives_the_same_identity() {
     );
 }
 
-/// The one port of each service, once the services are these.
+/// Waits until the services have these ports, one for each service.
 #[track_caller]
 fn expect_services(objects: &Arc<Objects>, expected: &[u16]) {
     let (told, changes) = bounded(1);
@@ -637,7 +635,7 @@ fn what_was_never_accepted_is_not_kept() {
     f.put("a", "b@1;");
     f.expect_problems(&["default/a has become default/b"]);
     assert_eq!(f.kept(), ["a@1;"]);
-    // A restart does not make the file good either.
+    // Even after a restart the file is not good.
     let f = f.restarted(|_| ());
     f.expect(Add, &["a"]);
     f.expect_problems(&["default/a has become default/b"]);
@@ -658,7 +656,7 @@ fn a_deleted_file_takes_its_last_good_version_along() {
     fs::remove_file(f.path("a")).unwrap();
     f.expect(Remove, &["a"]);
     assert_eq!(f.kept(), ["b@2;"]);
-    // Also when no daemon sees its removal; a bad file of the same name has no pod then.
+    // The entry is removed even if no daemon sees the removal of its file. A bad file of the same name then has no pod.
     let mut f = f.restarted(|d| fs::remove_file(d.join("b")).unwrap());
     f.expect(Add, &[]);
     assert_eq!(f.kept(), Vec::<String>::new());
@@ -756,7 +754,7 @@ fn what_a_bad_disk_did_not_take_is_kept_at_a_later_listing() {
         fs::create_dir(d.join("pods")).unwrap();
         fs::write(d.join("last-good"), "not a directory").unwrap();
         fs::write(d.join("pods/a"), "a@1;").unwrap();
-        // So that the missing entry is the only reason to read it a second time.
+        // After this wait the missing entry is the only reason to read the file a second time.
         while !is_settled(&d.join("pods/a").metadata().unwrap(), SystemTime::now()) {
             std::thread::yield_now();
         }

@@ -1,10 +1,11 @@
-//! What a listing of the pods directory means: which pods, which problems, which log lines (kubelet-probes 6.3).
-//! The answers of a pod URL are versions of one file here. `known_file` has what is known of each file.
+//! Decides what a listing of the pods directory means: which pods, which problems, which log lines
+//! (kubelet-probes 6.3). The answers of a pod URL count as versions of one file. The state of each file is in
+//! `known_file`.
 //!
-//! Invariants: pure. A file that is bad, unreadable or half written keeps the pods of its last good
-//! version; the pods of a file end only when the file is missing for [`REMOVAL_SETTLE`]. The same
-//! holds across a restart of the daemon: see [`Files::restore`]. Each pod name and each UID has one
-//! file. A problem is logged once while it stays the same.
+//! Invariants: this module is pure. A file that is bad, unreadable or half written keeps the pods of its last good
+//! version. The pods of a file end only when the file has been missing for [`REMOVAL_SETTLE`]. The same holds across a
+//! restart of the daemon: see [`Files::restore`]. Each pod name and each UID has only one file. A problem is logged
+//! once while it stays the same.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -20,57 +21,57 @@ use crate::api::objects::{LocalObject, ObjectKey};
 use crate::api::{Pod, PodUid};
 use crate::base::clock::Moment;
 
-/// The listing of the configured path.
+/// A listing of the configured path.
 #[derive(Clone, Debug)]
 pub enum Listing {
-    /// A directory: its pod files, each with its reading.
+    /// The path is a directory. Each of its pod files has a reading.
     Dir(Vec<(PathBuf, Reading)>),
-    /// The path is one file.
+    /// The path is one file, with its reading.
     File(Reading),
-    /// Nothing is there; the text says so.
+    /// The path does not exist. The text is the problem to show.
     Missing(String),
-    /// The path exists and cannot be listed.
+    /// The path exists but cannot be listed. The text is the problem to show.
     Unreadable(String),
 }
 
-/// The consequences of a listing.
+/// The effects of a listing.
 #[derive(Debug, Default)]
 pub struct Step {
-    /// The full set of pods if it has changed; None also while the set is not known yet.
+    /// The full set of pods if it has changed. `None` if it has not changed, or is not known yet.
     pub set: Option<Vec<Arc<Pod>>>,
-    /// The full set of objects beside pods; None while it is not known yet.
+    /// The full set of objects that are not pods. `None` while it is not known yet.
     pub objects: Option<Vec<LocalObject>>,
-    /// The file of every pod of the set.
+    /// The file of every pod of the set, by the pod's UID.
     pub pods: BTreeMap<PodUid, PodFile>,
-    /// Sorted by file.
+    /// The problems, sorted by file.
     pub problems: Vec<FileProblem>,
-    /// Log lines for new problems.
+    /// The log lines about new problems.
     pub log: Vec<String>,
-    /// Log lines for problems that are gone.
+    /// The log lines about problems that are gone.
     pub mended: Vec<String>,
-    /// The time of the next listing, even if nothing happens.
+    /// The time at which the next listing is needed, even if nothing happens.
     pub wake: Option<Moment>,
 }
 
-/// Everything known about the pod files between two listings.
+/// The state of all pod files between two listings.
 pub struct Files {
     path: PathBuf,
     entries: BTreeMap<PathBuf, KnownFile>,
     skipped: BTreeMap<PathBuf, &'static str>,
-    /// Problems of the last listing, by file.
+    /// The problems of the last listing, by file.
     reported: BTreeMap<String, Vec<String>>,
     sent: Option<Vec<Arc<Pod>>>,
-    /// Pods of the last set; before the first set, the pods that an earlier daemon ran.
+    /// The pods of the last set. Before the first set, the pods that an earlier daemon ran.
     held: HashSet<PodUid>,
-    /// The files of these pods.
+    /// The files of the pods of the last set.
     holders: HashSet<PathBuf>,
-    /// The file of each object of the last listing.
+    /// The file of each object in the last listing.
     object_files: BTreeMap<ObjectKey, PathBuf>,
 }
 
 impl Files {
-    /// Starts without knowledge; `path` is the configured directory or file. When several files
-    /// have the same pod, the file whose pod is in `running` wins.
+    /// Makes an empty state. `path` is the configured directory or file. If several files have the same pod, the file
+    /// of a pod in `running` counts.
     pub fn new(path: PathBuf, running: HashSet<PodUid>) -> Self {
         Self {
             path,
@@ -84,33 +85,31 @@ impl Files {
         }
     }
 
-    /// True if a file with this signature has to be opened.
+    /// True if a file with this signature must be opened.
     pub fn wants(&self, path: &Path, signature: &Signature) -> bool {
         self.entries
             .get(path)
             .is_none_or(|e| e.signature.as_ref() != Some(signature))
     }
 
-    /// Digest of the content last read from the file.
+    /// Returns the digest of the content that was last read from the file.
     pub fn digest(&self, path: &Path) -> Option<&Digest> {
         self.entries.get(path).and_then(|e| e.digest.as_ref())
     }
 
-    /// Digest of the content that the file's pods come from: of its last good version.
+    /// Returns the digest of the file's last good version, from which its pods come.
     pub fn accepted(&self, path: &Path) -> Option<&Digest> {
         self.entries.get(path).and_then(|e| e.accepted.as_ref())
     }
 
-    /// The known files: the existing ones, and the ones that vanished less than [`REMOVAL_SETTLE`]
-    /// ago.
+    /// Returns the known files: the existing files, and the files that vanished less than [`REMOVAL_SETTLE`] ago.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.entries.keys().map(PathBuf::as_path)
     }
 
-    /// Takes the last good version of a file from an earlier daemon, as if it had been read before
-    /// the present content. Call it before the first [`Files::step`], for files that
-    /// [`needs_last_good`]. If this version no longer decodes, its error is shown while the file
-    /// itself is bad too.
+    /// Takes the last good version of a file from an earlier daemon, as if it had been read before the present content.
+    /// Call this function before the first [`Files::step`], for files for which [`needs_last_good`] returns true. If
+    /// the last good version no longer decodes, its error is shown while the file itself is bad too.
     pub fn restore(
         &mut self,
         path: &Path,
@@ -124,7 +123,7 @@ impl Files {
         }
     }
 
-    /// Draws the conclusions of a listing.
+    /// Decides the effects of a listing.
     pub fn step(&mut self, now: Moment, listing: Listing) -> Step {
         let mut step = Step::default();
         let mut problems: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -157,8 +156,7 @@ impl Files {
             .values()
             .map(|file| PathBuf::from(&file.file))
             .collect();
-        // A single file that was never good does not show which pods are wanted (6.3 "bad single
-        // file").
+        // A single file that was never good does not show which pods should run (6.3 "bad single file").
         is_known &= !(single
             && self.sent.is_none()
             && self
@@ -187,13 +185,13 @@ impl Files {
             is_in_use: false,
         });
         step.problems = refused.chain(self.not_run()).collect();
-        // Stable: what is wrong with a file comes before what of it is not run.
+        // The sort is stable: the errors of a file come before its parts that are not run.
         step.problems.sort_by(|a, b| a.file.cmp(&b.file));
         self.reported = problems;
         step
     }
 
-    /// Lists the parts of the files in use that are not run here.
+    /// Returns the problems about parts of the files in use that are not run on this node.
     fn not_run(&self) -> impl Iterator<Item = FileProblem> {
         let there = self.entries.iter().filter(|(_, e)| e.vanished.is_none());
         let told = there.filter(|(_, e)| !e.not_run.is_empty());
@@ -204,7 +202,7 @@ impl Files {
         })
     }
 
-    /// Stores the readings and ages the files that have vanished.
+    /// Stores the readings, and forgets the files that have been missing for long enough.
     fn take(&mut self, now: Moment, files: Vec<(PathBuf, Reading)>, log: &mut Vec<String>) {
         let mut there: HashMap<PathBuf, Reading> = files.into_iter().collect();
         let skipped: BTreeMap<PathBuf, &'static str> = there
@@ -237,7 +235,7 @@ impl Files {
             let is_new = matches!(reading, Reading::Parsed { result: Ok(_), .. });
             let entry = self.entries.entry(path.clone()).or_insert_with(new);
             entry.take(reading);
-            // The notes of a file with pods are shown with the pods.
+            // The notes of a file with pods are shown with its pods.
             if is_new && entry.good.is_empty() && entry.error().is_none() {
                 let line = |note: &String| format!("{}: {note}", path.display());
                 log.extend(entry.notes.iter().map(line));
@@ -250,15 +248,15 @@ impl Files {
         self.holders.contains(path) || entry.good.iter().any(|g| self.held.contains(g.pod.uid()))
     }
 
-    /// The names of the pods whose files have vanished just now.
+    /// Returns the names of the pods in files that have just vanished.
     fn leaving(&self) -> HashSet<String> {
         let vanished = self.entries.values().filter(|e| e.vanished.is_some());
         let pods = vanished.flat_map(|e| &e.good);
         pods.map(|good| good.pod.full_name()).collect()
     }
 
-    /// Chooses one file for each name and UID: existing files before vanished ones, files of
-    /// running pods before others, then the first by path.
+    /// Chooses one file for each pod name and UID. Existing files come before vanished ones, then files of running pods
+    /// before others, then the first file by path.
     fn choose(
         &self,
         now: Moment,
@@ -311,8 +309,8 @@ impl Files {
         set
     }
 
-    /// Chooses one file for each object: existing files before vanished ones, the file of the last
-    /// listing before others, then the first by path.
+    /// Chooses one file for each object. Existing files come before vanished ones, then the file of the last listing
+    /// before others, then the first file by path.
     fn choose_objects(
         &mut self,
         now: Moment,
@@ -342,13 +340,13 @@ impl Files {
         chosen
     }
 
-    /// Adds log lines for problems that are new or gone since the last listing.
+    /// Adds log lines for the problems that are new or gone since the last listing.
     fn log_changes(&self, problems: &BTreeMap<String, Vec<String>>, step: &mut Step) {
         for (file, texts) in problems {
             let old = self.reported.get(file).into_iter().flatten();
             let old: HashSet<&String> = old.collect();
             let new = texts.iter().filter(|text| !old.contains(text));
-            // Errors of decoding begin with file, line and column.
+            // The text of a decoding error begins with file, line and column.
             let entry = self.entries.get(Path::new(file));
             step.log.extend(new.map(|text| {
                 let entry = entry.filter(|e| e.error().as_ref() == Some(text));
@@ -369,8 +367,8 @@ impl Files {
     }
 }
 
-/// Tells whether the last good version of an earlier daemon matters besides the present file. A good file needs it too,
-/// because a pod may not change its name under the same UID.
+/// Tells whether the last good version of an earlier daemon is needed besides the present file. Even a good file may
+/// need it, because a pod must not change its name under the same UID.
 pub fn needs_last_good(reading: &Reading, kept: &Digest) -> bool {
     match reading {
         Reading::Skipped(_) => false,
@@ -384,8 +382,8 @@ pub fn needs_last_good(reading: &Reading, kept: &Digest) -> bool {
 }
 
 /// Tells whether a name in the directory is the name of a pod file. The kubelet excludes names with a leading dot. This
-/// also excludes the temporary files of editors: vim's `4913`, `*.swp` and `*.swx`, emacs' `#x#`, backups `*~`, and
-/// `*.tmp` of programs that rename into place.
+/// function also excludes the temporary files of editors: vim's `4913`, `*.swp` and `*.swx`, emacs' `#x#`, backups
+/// `*~`, and `*.tmp` of programs that rename the file later.
 pub fn is_pod_file(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     let ends = |suffix: &str| name.ends_with(suffix.as_bytes());
@@ -439,8 +437,7 @@ pub(super) mod tests {
     use crate::api::{PodOrigin, test_pods};
     use serde_json::json;
 
-    /// Makes a pod from the text `name[@uid][#content]`; without a uid the UID depends on content
-    /// and path, as in 6.1.
+    /// Makes a pod from the text `name[@uid][#content]`. Without a uid, the UID depends on content and path, as in 6.1.
     pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Decoded, DecodeError> {
         let text = std::str::from_utf8(bytes).expect("tests write text");
         let one = |line: &str| {
@@ -467,17 +464,18 @@ pub(super) mod tests {
         })
     }
 
-    /// Text that the real decoder refuses as the one of these tests refuses a missing semicolon.
+    /// A text that the real decoder refuses. It stands for a missing semicolon, which the decoder of these tests
+    /// refuses.
     const TRUNCATED: &str = "{";
 
-    /// The error of the real decoder for this text.
+    /// Returns the real decoder's error for this text.
     pub(crate) fn refusal(text: &str, path: &Path) -> DecodeError {
         let node_name = "n";
         let origin = PodOrigin::File { node_name, path };
         decode::objects(text.as_bytes(), &origin).expect_err("it is bad")
     }
 
-    /// The error of a file whose last semicolon is missing.
+    /// Returns the error of a file without its last semicolon.
     pub(crate) fn truncated(path: impl AsRef<Path>) -> String {
         refusal(TRUNCATED, path.as_ref()).to_string()
     }
@@ -534,7 +532,7 @@ pub(super) mod tests {
         );
     }
 
-    /// The problem of a file whose last semicolon is missing.
+    /// Returns the problem of a file without its last semicolon.
     fn bad(path: &str) -> String {
         format!("{path} {}", truncated(path))
     }
@@ -615,7 +613,7 @@ pub(super) mod tests {
 
     #[test]
     fn an_emptied_store_never_comes_back() {
-        // kubelet-probes 15 O10: the kubelet sends stale pods again with the next one.
+        // kubelet-probes 15 O10: the kubelet sends old pods again together with the next pod.
         let mut f = files();
         f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
         f.step(at(10), Listing::Dir(vec![]));
@@ -637,7 +635,7 @@ pub(super) mod tests {
         check(&both, Some(&["2"]), &[]);
     }
 
-    /// Nothing but this pod goes, so there is nothing to wait for.
+    /// No other pod goes, so the new pod waits for nothing.
     #[test]
     fn a_pod_whose_file_is_renamed_is_replaced_at_once() {
         let mut f = files();
@@ -656,7 +654,7 @@ pub(super) mod tests {
         check(&gone, Some(&["2", "1"]), &[]);
     }
 
-    /// While files go one after another, no new one waits longer than any of them.
+    /// While files are removed one after another, no new file waits longer than any of them.
     #[test]
     fn a_new_file_waits_a_short_time_for_those_that_go() {
         let mut f = files();
@@ -716,7 +714,7 @@ pub(super) mod tests {
             None,
             &[text],
         );
-        // nor does an edit of the first file, nor a later daemon
+        // an edit of the first file or a later daemon does not change that
         check(
             &f.step(
                 at(120),

@@ -1,8 +1,8 @@
 //! The http source: fetches pods from a URL (kubelet-probes 6.4).
 //!
-//! Invariants: nothing that a server says or does ends a pod, but a whole and good answer without it. Until the first
-//! answer the last good one of an earlier daemon counts. The thread never waits for a server longer than [`LIMIT`], and ends
-//! at once when it is told to; a request that hangs in a name lookup is left behind.
+//! Invariants: a pod ends only when a complete and valid answer does not have it. Nothing else that a server does ends
+//! a pod. Until the first answer the last good answer of an earlier daemon counts. The thread never waits for a server
+//! longer than [`LIMIT`], and ends at once when it is stopped. A request that hangs in a name lookup is left behind.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -26,17 +26,17 @@ use crate::base::http_client::{
 };
 use crate::base::threads::Roster;
 
-/// Stack of the thread.
+/// The stack size of the source's thread in bytes.
 const OWN_STACK: usize = 2 << 20;
-/// The most that a whole request may take (6.4).
+/// The time limit of a whole request (6.4).
 const LIMIT: Duration = Duration::from_secs(10);
-/// Extra time for a request whose thread comes late.
+/// The extra time for a request with a thread that starts late.
 const SLACK: Duration = Duration::from_millis(500);
-/// The pods of an earlier daemon wait this long for the first answer.
+/// The time that the pods of an earlier daemon wait for the first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(2);
-/// The thread of a request: TLS.
+/// The stack size in bytes of a request's thread, which runs TLS.
 const STACK: usize = 1 << 20;
-/// This many failures in a row are logged, and one more with a note (6.4).
+/// The number of failures in a row that are logged. One more is logged with a note (6.4).
 const LOGGED_FAILURES: u32 = 3;
 
 const WAYS_OUT: WaysOut = WaysOut {
@@ -46,29 +46,29 @@ const WAYS_OUT: WaysOut = WaysOut {
 
 /// The settings and connections of the source.
 pub struct HttpSourceConfig {
-    /// `staticPodURL`.
+    /// The URL of the pods (`staticPodURL`).
     pub url: WebUrl,
-    /// `staticPodURLHeader`: sent to the server of the URL, and to no other.
+    /// The headers (`staticPodURLHeader`). They are sent only to the server of the URL.
     pub headers: Vec<(String, String)>,
-    /// `httpCheckFrequency`: the time from the end of a request to the next one.
+    /// The time from the end of a request to the next one (`httpCheckFrequency`).
     pub check_frequency: Duration,
-    /// Directory of the last good answer, for this source alone; created when it is missing.
+    /// The directory of the last good answer, for this source alone. It is created if it is missing.
     pub last_good: PathBuf,
-    /// Bytes to pods.
+    /// Turns the bytes of an answer into pods.
     pub decode: Decode,
-    /// The outlet to which the source sends what it finds.
+    /// The outlet to which the source sends pods, objects and problems.
     pub outlet: Outlet,
 }
 
 /// A running http source.
 pub struct HttpSource {
-    /// Dropping it ends the thread.
+    /// The stop signal. Dropping it ends the thread.
     stop: Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl HttpSource {
-    /// Starts the thread `pod-url`; the first request is made at once.
+    /// Starts the thread `pod-url`, which makes its first request at once.
     ///
     /// # Errors
     /// Returns an error if the thread cannot be started.
@@ -94,14 +94,14 @@ impl HttpSource {
             failures: Failures::default(),
         };
         let thread = roster.spawn("pod-url", OWN_STACK, move |_, _| {
-            // The worker outlives a panic with all it knows, so that no last good version is lost.
+            // The worker survives a panic with its whole state, so that no last good version is lost.
             worker.rounds();
             ControlFlow::Break(())
         })?;
         Ok(Self { stop, thread })
     }
 
-    /// Tells the thread to end; never blocks, may be called again.
+    /// Requests the end of the thread. Never blocks, and may be called again.
     pub fn stop(&self) {
         let _ = self.stop.try_send(());
     }
@@ -111,22 +111,22 @@ impl HttpSource {
         self.thread.is_finished()
     }
 
-    /// Waits for the thread; short after [`HttpSource::stop`].
+    /// Waits for the thread, which ends soon after [`HttpSource::stop`].
     pub fn join(self) {
-        // Panics are caught inside.
+        // The thread catches all panics itself.
         let _ = self.thread.join();
     }
 }
 
 type Answer = Result<Vec<u8>, AnswerError>;
 
-/// A request that has no answer, or not the pods.
+/// The reason why a request has no answer with pods.
 #[derive(Debug, thiserror::Error)]
 enum AnswerError {
-    /// The server does not give them.
+    /// The server could not be reached, or its answer does not have the pods.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// The system has no thread for the request.
+    /// No thread could be started for the request.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
     /// The request hangs in the lookup of this name.
@@ -138,7 +138,7 @@ enum AnswerError {
 }
 
 struct Worker {
-    /// The URL, by which the versions are known.
+    /// The URL as a path, which names the versions.
     path: PathBuf,
     request: Arc<Request>,
     check_frequency: Duration,
@@ -146,12 +146,12 @@ struct Worker {
     outlet: Outlet,
     stopped: Receiver<()>,
     under_way: Option<UnderWay>,
-    /// True if anything was sent to the outlet.
+    /// True if something was sent to the outlet.
     published: bool,
     failures: Failures,
 }
 
-/// A request on its thread. Dropping it ends the request, but for a name lookup.
+/// A request on its own thread. Dropping it ends the request, unless the request hangs in a name lookup.
 struct UnderWay {
     answer: Receiver<Answer>,
     stop: Stop,
@@ -209,7 +209,7 @@ impl Worker {
         }
     }
 
-    /// Makes a request, or goes on waiting for the one under way, at most for [`LIMIT`].
+    /// Makes a request, or continues to wait for the one that is under way. Waits at most for [`LIMIT`].
     fn ask(&mut self) -> Result<Answer, Ended> {
         let under_way = match self.under_way.take() {
             Some(under_way) => under_way,
@@ -240,7 +240,7 @@ impl Worker {
         }
     }
 
-    /// Waits for the answer. Returns `None` when there is no answer in this time.
+    /// Waits for the answer, at most for `time`. Returns `None` if no answer has come by then.
     fn wait(&self, under_way: &UnderWay, time: Duration) -> Result<Option<Answer>, Ended> {
         select! {
             recv(under_way.answer) -> answer => {
@@ -276,7 +276,7 @@ struct Request {
 
 impl Request {
     fn send(&self, stop: Stop) -> Result<Vec<u8>, FetchError> {
-        // Read each time: the authorities are not kept in memory, and new ones are taken.
+        // The authorities are read for each request, so they use no memory in between, and new ones are noticed.
         let trust = |authority: &str| {
             let sources = Sources::of_environment();
             sources.client_config(authority, None, WAYS_OUT)
@@ -312,12 +312,12 @@ impl Request {
     }
 }
 
-/// The count of failures in a row, which decides how loudly a failure is told (6.4).
+/// The number of failures in a row, which decides the log level of a failure (6.4).
 #[derive(Default)]
 struct Failures(u32);
 
 impl Failures {
-    /// Counts; the level and what is added to the line.
+    /// Counts an answer. Returns the log level of a failure, and the note that is added to its log line.
     fn next(&mut self, failed: bool) -> (log::Level, &'static str) {
         self.0 = if failed { self.0.saturating_add(1) } else { 0 };
         match self.0 {

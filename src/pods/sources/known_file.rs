@@ -1,6 +1,6 @@
-//! What is known of one pod file: its last good version, and why its present content is not used.
+//! The state of one pod file: its last good version, and the reason why its present content is not used.
 //!
-//! Invariants: pure. A reading that cannot be used changes nothing of the last good version.
+//! Invariants: this module is pure. A reading that cannot be used does not change the last good version.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -12,9 +12,8 @@ use crate::api::objects::{LocalObject, ObjectKey};
 use crate::api::{Pod, PodUid};
 use crate::base::clock::Moment;
 
-/// How long a file must be missing before its pods are removed. Some editors and configuration
-/// tools move the old file away before they write the new one; without this time each save would
-/// restart the pod.
+/// The time for which a file must be missing before its pods are removed. Some editors and configuration tools move the
+/// old file away before they write the new one. Without this time, each save would restart the pod.
 pub const REMOVAL_SETTLE: Duration = Duration::from_millis(100);
 
 /// A pod of the last good version.
@@ -31,25 +30,25 @@ pub(super) struct KnownFile {
     pub(super) digest: Option<Digest>,
     pub(super) good: Vec<GoodPod>,
     pub(super) objects: Vec<LocalObject>,
-    /// The parts of the last good version that are not acted on, besides the warnings of its pods.
+    /// The notes about parts of the last good version that have no effect, besides the warnings of its pods.
     pub(super) notes: Vec<String>,
-    /// Which pods are not there because their kinds are not run here.
+    /// The texts about pods that do not exist because podprobe does not run objects of their kinds.
     pub(super) not_run: Vec<String>,
-    /// The digest of the content that these came from.
+    /// The digest of the last good version.
     pub(super) accepted: Option<Digest>,
     /// The reason why this daemon refuses the last good version of an earlier daemon.
     pub(super) refused: Option<ContentError>,
-    /// The reason why the present content is not known.
+    /// The reason why the present content could not be read.
     read_error: Option<String>,
     /// The reason why the last content that was read is not used.
     content_error: Option<ContentError>,
     pub(super) vanished: Option<Moment>,
-    /// The time at which the file appeared, if after the first listing.
+    /// The time at which the file appeared. `None` if the first listing already had the file.
     appeared: Option<Moment>,
 }
 
 impl KnownFile {
-    /// A file that was not read yet. `appeared` is the time at which it appeared, if after the first listing.
+    /// Makes the state of a file that was not read yet. `appeared` is `None` if the first listing already had the file.
     pub(super) fn new(appeared: Option<Moment>) -> Self {
         Self {
             appeared,
@@ -57,16 +56,17 @@ impl KnownFile {
         }
     }
 
-    /// Editors such as `sed -i` write a copy beside the file and rename it into place, so for a
-    /// moment two files have the same pod. Until the time returned here this is not reported.
+    /// Returns the time until which a new file may be a copy of another file. Editors such as `sed -i` write a copy
+    /// beside the file and rename it, so for a moment two files have the same pod. Until the returned time this is not
+    /// reported.
     pub(super) fn may_be_a_copy_until(&self, now: Moment) -> Option<Moment> {
         let until = self.appeared? + REMOVAL_SETTLE;
         (self.vanished.is_none() && now < until).then_some(until)
     }
 
-    /// Tells whether the pods of a new file wait until other files are seen to have gone. After a file was renamed or a
-    /// directory was brought up to date, the old pods so go before the new pods come. A new file of a pod that is
-    /// leaving waits for nothing.
+    /// Tells whether the pods of a new file wait until vanished files have been removed. So after a rename of a file or
+    /// an update of the directory, the old pods are removed before the new pods come. A new file does not wait if it
+    /// has a pod of the same name as a leaving pod.
     pub(super) fn comes_after(&self, leaving: &HashSet<String>, now: Moment) -> bool {
         let replaces = |good: &GoodPod| leaving.contains(&good.pod.full_name());
         !leaving.is_empty()
@@ -74,7 +74,7 @@ impl KnownFile {
             && !self.good.iter().any(replaces)
     }
 
-    /// Takes a reading of the file. It is there, so it has not vanished.
+    /// Takes a reading of the file. A file with a reading exists, so it is not marked as vanished.
     pub(super) fn take(&mut self, reading: Reading) {
         self.vanished = None;
         match reading {
@@ -121,7 +121,7 @@ impl KnownFile {
         (self.accepted, self.refused) = (Some(digest), None);
     }
 
-    /// Refuses what may not take the place of the last good version.
+    /// Refuses content that must not replace the last good version.
     fn may_become(&self, new: Decoded) -> Result<Decoded, ContentError> {
         let old = self.good.iter().map(|old| (old.pod.uid(), old));
         let old: HashMap<&PodUid, &GoodPod> = old.collect();
@@ -148,7 +148,8 @@ impl KnownFile {
         Ok(new)
     }
 
-    /// The reason why the present content is not used, and what it means for a pod that has no last good version.
+    /// Returns the reason why the present content is not used. If the pod has no last good version, the text also says
+    /// what that means for the pod.
     pub(super) fn error(&self) -> Option<String> {
         let (error, is_refused_again) = match (&self.read_error, &self.content_error) {
             (Some(error), _) => (error.clone(), false),
@@ -170,8 +171,7 @@ impl KnownFile {
         })
     }
 
-    /// The log text about the pods that keep running although the file is bad. Views have their own
-    /// text.
+    /// Returns the log text about the pods that keep running although the file is bad. Views have their own text.
     pub(super) fn consequence(&self) -> &'static str {
         match self.good.len() {
             0 if self.objects.is_empty() => "",

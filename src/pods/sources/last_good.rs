@@ -1,13 +1,13 @@
-//! The last good version of each pod file, on disk: so that a daemon that starts while a file is bad still knows its pod.
+//! The last good version of each pod file, on disk. With it a daemon that starts while a file is bad still knows the
+//! pod of the file.
 //!
-//! Each version is a file in a separate directory, named by the SHA-256 of the pod file's path: a
-//! line of JSON ([`Header`]), then the accepted bytes. It holds the bytes and not the pods: the
-//! same decoder makes the same UID from them, and a version of podprobe that refuses them does not
-//! run a wrong pod.
+//! Each version is a file in a separate directory, named by the SHA-256 of the pod file's path. It has a line of JSON
+//! ([`Header`]), then the accepted bytes. The file has the bytes and not the pods: the same decoder makes the same UID
+//! from them. A version of podprobe that refuses the bytes does not run a wrong pod.
 //!
-//! Invariants: an entry is renamed into place after it is on the disk, and is used only when its
-//! checksum is right. Each pod file has at most one entry and one damaged entry `*.corrupt`, each
-//! no bigger than a pod file. When a write fails (the disk is full or read-only), this is logged
+//! Invariants: an entry is renamed after its content is on the disk, and is used only if its checksum is right. Each
+//! pod file has at most one entry and one damaged entry `*.corrupt`. Each of them is at most as big as a pod file. If a
+//! write fails (the disk is full or read-only), this is logged once and the older entry stays.
 //! once and the older entry stays.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -24,39 +24,39 @@ use super::reading::Digest;
 
 const VERSION: u32 = 1;
 
-/// An entry that cannot be used.
+/// The reason why an entry cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum EntryError {
-    /// The disk does not give it.
+    /// The entry cannot be read from the disk.
     #[error(transparent)]
     Unreadable(#[from] io::Error),
-    /// The first line does not end.
+    /// The first line has no end.
     #[error("it has no header")]
     NoHeader,
     /// The first line is not a [`Header`].
     #[error("its header is damaged: {0}")]
     Header(serde_json::Error),
-    /// The entry is of another version.
+    /// The entry has another version.
     #[error("it has version {0}, not {VERSION}")]
     Version(u32),
-    /// The bytes after the header are not those that were written.
+    /// The bytes after the header are not the bytes that were written.
     #[error("its content is not what its checksum says")]
     Checksum,
 }
 
-/// Room for the header, in bytes: a path has at most 4096, and JSON makes at most six of one.
+/// The room for the header in bytes. A path has at most 4096 bytes, and JSON makes at most six bytes from each.
 const MAX_HEADER: u64 = 64 << 10;
 
 #[derive(Serialize, Deserialize)]
 struct Header {
     version: u32,
-    /// The path for people; the program uses the name of the entry.
+    /// The path of the pod file, for people. The program uses the name of the entry.
     path: String,
-    /// The checksum of the bytes after this line.
+    /// The SHA-256 checksum of the bytes after this line, in hexadecimal digits.
     sha256: String,
 }
 
-/// The directory and its known entries.
+/// The directory of the last good versions, with its known entries.
 pub(super) struct LastGood {
     dir: PathBuf,
     entries: HashMap<String, Digest>,
@@ -67,8 +67,8 @@ pub(super) struct LastGood {
 }
 
 impl LastGood {
-    /// Reads the entries. Renames damaged ones and removes the temporary files of a writer that
-    /// died; creates nothing.
+    /// Reads the entries. Renames damaged ones, and removes the temporary files of a writer that was killed. Creates
+    /// nothing.
     pub(super) fn new(dir: PathBuf) -> Self {
         let (entries, aside, staged) = Default::default();
         let mut new = Self {
@@ -104,7 +104,7 @@ impl LastGood {
         }
     }
 
-    /// Reads an entry; renames a damaged one to `*.corrupt`.
+    /// Reads an entry. A damaged entry is renamed to `*.corrupt`.
     fn read(&mut self, name: &str) -> Option<(Digest, Vec<u8>)> {
         let path = self.dir.join(name);
         match read_limited(&path, MAX_FILE_SIZE + MAX_HEADER)
@@ -127,18 +127,18 @@ impl LastGood {
         }
     }
 
-    /// The digest of the content kept for this pod file.
+    /// Returns the digest of the content that is kept for this pod file.
     pub(super) fn digest(&self, path: &Path) -> Option<Digest> {
         self.entries.get(&name(path)).copied()
     }
 
-    /// The content kept for this pod file.
+    /// Returns the content that is kept for this pod file.
     pub(super) fn load(&mut self, path: &Path) -> Option<Vec<u8>> {
         self.read(&name(path)).map(|(_, bytes)| bytes)
     }
 
-    /// Writes content that may turn out to be good to a file beside the entry, unless the entry
-    /// already has it. Does not wait for the disk.
+    /// Writes content that may be good to a file beside the entry, unless the entry already has the content. Does not
+    /// wait for the disk.
     pub(super) fn stage(&mut self, path: &Path, digest: Digest, bytes: &[u8]) {
         if self.digest(path) == Some(digest) {
             return;
@@ -153,7 +153,7 @@ impl LastGood {
     }
 
     fn write(&self, path: &Path, digest: &Digest, bytes: &[u8]) -> io::Result<()> {
-        // Pod files may hold secrets in their environment variables.
+        // The modes are private, because pod files may have secrets in their environment variables.
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -174,7 +174,7 @@ impl LastGood {
         file.write_all(bytes)
     }
 
-    /// Turns staged content that was accepted into entries, and drops the rest.
+    /// Turns staged content that was accepted into entries, and drops all other staged content.
     pub(super) fn commit<'f>(&mut self, accepted: impl Fn(&Path) -> Option<&'f Digest>) {
         let (mut kept, mut failed) = (false, false);
         for (path, digest) in std::mem::take(&mut self.staged) {
@@ -200,7 +200,7 @@ impl LastGood {
             }
         }
         if kept {
-            // The entries are written; at worst a power loss brings the older ones back.
+            // The entries are already written. At worst a power loss brings back the older entries.
             let _ = File::open(&self.dir).and_then(|d| d.sync_all());
         }
         if kept && !failed && std::mem::take(&mut self.failed) {
@@ -211,7 +211,7 @@ impl LastGood {
         }
     }
 
-    /// Removes the entries of all other pod files.
+    /// Removes the entries of all pod files that are not in `paths`.
     pub(super) fn retain<'p>(&mut self, paths: impl Iterator<Item = &'p Path>) {
         let names: HashSet<String> = paths.map(name).collect();
         let gone = |path: PathBuf| {
@@ -226,7 +226,7 @@ impl LastGood {
         });
     }
 
-    /// Log lines since the last call.
+    /// Returns the log lines since the last call.
     pub(super) fn take_lines(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lines)
     }
@@ -235,8 +235,7 @@ impl LastGood {
         self.dir.join(name(path)).with_extension("tmp")
     }
 
-    /// Logs a failed write once, until a write succeeds; the file source tries again at each
-    /// listing.
+    /// Logs a failed write once, until a write succeeds. The file source tries again at each listing.
     fn fail(&mut self, path: &Path, e: &io::Error) {
         if !std::mem::replace(&mut self.failed, true) {
             let (path, dir) = (path.display(), self.dir.display());

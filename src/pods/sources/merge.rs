@@ -1,9 +1,8 @@
-//! The merge of full sets into operations, per source and by UID (kubelet-probes 6.6).
+//! Merges full sets of pods into operations, per source and by UID (kubelet-probes 6.6).
 //!
-//! Invariants: the operations of one merge, in their order, turn the set before into the set after.
-//! A pod that did not change is in none of them, and its `config.seen` never changes. The merge
-//! sends nothing: the thread of the source sends, outside the lock; one thread per source keeps the
-//! order.
+//! Invariants: the operations of one merge, in their order, turn the old set into the new set. An unchanged pod is in
+//! no operation, and its `config.seen` never changes. The merge sends nothing. The thread of the source sends, outside
+//! the lock. Each source has only one thread, which keeps the order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,24 +16,24 @@ use crate::api::{Pod, PodRef, PodSource, PodUid};
 use crate::base::clock::Time;
 use crate::base::locks::Locked;
 
-/// Capacity of the channel of [`PodUpdate`]s into the sync loop; a source waits when it is full.
+/// The capacity of the channel of [`PodUpdate`]s into the sync loop. A source waits while the channel is full.
 pub const UPDATES_CAPACITY: usize = 50;
 
-/// Annotations that the node sets; comparisons ignore them.
+/// The annotations that the node sets. Comparisons ignore them.
 const LOCAL: [&str; 3] = [SOURCE_ANNOTATION, MIRROR_ANNOTATION, SEEN_ANNOTATION];
 
-/// The change that an update makes to its pods. The numbers are the kubelet's.
+/// The change that an update makes to its pods. The numbers are those of the kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PodOperation {
-    /// New on this source.
+    /// The pod is new in this source.
     Add = 0,
     /// The pod got a deletion timestamp and must end gracefully.
     Delete = 1,
-    /// No longer in the source.
+    /// The pod is no longer in the source.
     Remove = 2,
-    /// Changed in anything but its status.
+    /// The pod has changed in more than its status.
     Update = 3,
-    /// Only its status, as the source reports it, changed.
+    /// Only the pod's status has changed, as the source reports it.
     Reconcile = 4,
 }
 
@@ -50,23 +49,23 @@ impl fmt::Display for PodOperation {
     }
 }
 
-/// An item of the config channel.
+/// An update of pods from a source to the sync loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodUpdate {
-    /// The change to make.
+    /// The change to make to the pods.
     pub op: PodOperation,
-    /// The source.
+    /// The source of the pods.
     pub source: PodSource,
-    /// The pods; empty only in the ADD for an empty first set.
+    /// The pods. The list is empty only in the ADD for an empty first set.
     pub pods: Vec<Arc<Pod>>,
 }
 
 /// The result of a merge.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Merged {
-    /// The updates, in sending order.
+    /// The updates, in the order in which they are sent.
     pub updates: Vec<PodUpdate>,
-    /// Pods that were dropped, each with the text of its Warning event `FailedValidation`.
+    /// The dropped pods, each with the text of its Warning event `FailedValidation`.
     pub dropped: Vec<(PodRef, String)>,
 }
 
@@ -79,19 +78,19 @@ struct SourceState {
 
 /// A pod of a source.
 struct Known {
-    /// The pod as the source gave it. If the source gives this again, nothing needs to be compared.
+    /// The pod as the source passed it. If the source passes the same object again, no comparison is needed.
     given: Arc<Pod>,
     /// The pod as it was sent.
     pod: Arc<Pod>,
 }
 
-/// The known pods of every source. Methods take a lock for the time of a list operation, never longer.
+/// The known pods of every source. Each method holds the lock only for a list operation.
 pub struct PodConfig {
     sources: Mutex<BTreeMap<PodSource, SourceState>>,
 }
 
 impl PodConfig {
-    /// A merge of these sources; [`PodConfig::all_seen`] waits for all of them.
+    /// Makes a merge of these sources. [`PodConfig::all_seen`] waits for all of them.
     pub fn new(sources: &[PodSource]) -> Self {
         Self {
             sources: Mutex::new(
@@ -107,7 +106,7 @@ impl PodConfig {
         self.sources.locked()
     }
 
-    /// Takes the new full set of a source; `now` becomes `kubernetes.io/config.seen` of the new pods.
+    /// Takes the new full set of a source. `now` becomes `kubernetes.io/config.seen` of the new pods.
     pub fn merge(&self, source: PodSource, set: Vec<Arc<Pod>>, now: SystemTime) -> Merged {
         let mut sources = self.lock();
         let state = sources.entry(source).or_default();
@@ -127,12 +126,12 @@ impl PodConfig {
     }
 
     /// True if every source has sent a set and the sync loop has handled an update of each. From then on an unknown pod
-    /// is not wanted.
+    /// must end.
     pub fn all_seen(&self) -> bool {
         self.unseen().is_empty()
     }
 
-    /// The sources that [`PodConfig::all_seen`] waits for.
+    /// Returns the sources for which [`PodConfig::all_seen`] still waits.
     pub fn unseen(&self) -> Vec<PodSource> {
         let sources = self.lock();
         let unseen = sources.iter().filter(|(_, s)| !(s.sent && s.handled));
@@ -175,7 +174,7 @@ struct Groups {
 }
 
 impl Groups {
-    /// The updates in sending order (6.6 step 6).
+    /// Returns the updates in the order in which they are sent (6.6 step 6).
     fn in_order(self, source: PodSource, first: bool) -> Vec<PodUpdate> {
         let tells_nothing = self.add.is_empty() && self.update.is_empty() && self.delete.is_empty();
         let mut out = Vec::new();
@@ -194,7 +193,7 @@ impl Groups {
     }
 }
 
-/// kubelet-probes 6.6 steps 2 to 5: the set to remember, and the pods of each operation.
+/// kubelet-probes 6.6 steps 2 to 5: returns the set to remember, and the pods of each operation.
 fn compare(
     source: PodSource,
     old: &BTreeMap<PodUid, Known>,
@@ -274,8 +273,7 @@ fn same_but_status(a: &Pod, b: &Pod) -> bool {
         && a.raw.at("/spec") == b.raw.at("/spec")
 }
 
-/// The new content with the known identity: name, namespace and the local annotations stay the
-/// same.
+/// Returns the new content with the known identity: name, namespace and the annotations of the node stay the same.
 fn adopt(known: &Pod, mut new: Pod) -> Pod {
     new.raw.edit(|raw| {
         if let Some(metadata) = raw.get_mut("metadata").and_then(|m| m.as_object_mut()) {
@@ -290,7 +288,7 @@ fn adopt(known: &Pod, mut new: Pod) -> Pod {
     new
 }
 
-/// Sets annotations in the typed view and in the raw object; None removes one.
+/// Sets annotations in the typed view and in the raw object. `None` removes an annotation.
 fn annotate(pod: &mut Pod, values: &[(&str, Option<String>)]) {
     let typed = &mut pod.metadata.annotations;
     for (key, value) in values {
@@ -325,11 +323,11 @@ mod tests {
     use crate::api::test_pods;
 
     thread_local! {
-        /// How often two pods were compared.
+        /// The number of comparisons of two pods.
         pub(super) static COMPARED: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// `uid` is the identity; `edit` changes typed view and raw object alike.
+    /// Makes a pod. `uid` is its identity. `edit` changes both the typed view and the raw object.
     fn pod(uid: &str, name: &str, edit: impl FnOnce(&mut Value)) -> Arc<Pod> {
         test_pods::pod(name)
             .uid(uid)
@@ -375,7 +373,7 @@ mod tests {
         );
     }
 
-    /// A pod whose file is as it was is the same object, and comparing what it says for each pod of a node costs.
+    /// A pod from an unchanged file is the same object. To compare the contents of each pod of a node would cost time.
     #[test]
     fn a_pod_that_is_given_again_is_not_compared() {
         let config = PodConfig::new(&[PodSource::File]);

@@ -1,8 +1,8 @@
-//! Pod sources and their merge (kubelet-probes 6): which pods should run on this node.
+//! The sources of pods and their merge (kubelet-probes 6): they say which pods should run on this node.
 //!
-//! Invariants: a source always hands over its full set; only [`merge::PodConfig`] turns sets into
-//! operations. An error in a file never ends a running pod. [`files`], `known_file` and [`merge`] decide and know
-//! no thread, descriptor or clock; [`mod@file`], [`http`] and `last_good` only wait, read, write and send.
+//! Invariants: a source always passes its full set. Only [`merge::PodConfig`] turns sets into operations. An error in a
+//! file never ends a running pod. The files [`files`], `known_file` and [`merge`] decide, and use no thread, descriptor
+//! or clock. The files [`mod@file`], [`http`] and `last_good` only wait, read, write and send.
 
 pub mod file;
 pub mod files;

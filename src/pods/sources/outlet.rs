@@ -1,4 +1,4 @@
-//! Where the sources send what they have found.
+//! The outlet to which the sources send pods, objects and problems.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,26 +12,26 @@ use crate::api::PodSource;
 use crate::pods::events::{EventType, Recorder};
 use crate::pods::objects::Objects;
 
-/// Shared by all sources.
+/// The outlet. All sources share it.
 #[derive(Clone)]
 pub struct Outlet {
     /// The merge of the sets of all sources.
     pub config: Arc<PodConfig>,
-    /// The store of objects beside pods.
+    /// The store of objects that are not pods.
     pub objects: Arc<Objects>,
-    /// The channel for updates. A source waits while the channel is full, and ends when it is closed.
+    /// The channel for updates. A source waits while the channel is full, and ends if the channel is closed.
     pub updates: Sender<PodUpdate>,
-    /// The state of the files that clients see.
+    /// The state of the pod files, which clients see.
     pub states: Arc<FileStates>,
-    /// The events for pods that the merge drops.
+    /// The recorder of events. It gets an event for each pod that the merge drops.
     pub events: Arc<Recorder>,
 }
 
-/// The end of a source: it was told to end, or nobody takes its updates any more.
+/// The end of a source: it was stopped, or the channel for its updates is closed.
 pub(super) struct Ended;
 
 impl Outlet {
-    /// Sends what has changed. The log lines of the step are the caller's.
+    /// Sends the changes of a step. The caller writes the log lines of the step.
     pub(super) fn publish(
         &self,
         source: PodSource,
@@ -39,7 +39,7 @@ impl Outlet {
         stopped: &Receiver<()>,
     ) -> Result<(), Ended> {
         self.states.replace(source, step.pods, step.problems);
-        // Before the pods, so that a new pod finds what it refers to.
+        // The objects come before the pods, so that a new pod finds the objects that it refers to.
         if let Some(objects) = step.objects {
             self.objects.replace(source, objects);
         }

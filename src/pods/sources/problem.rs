@@ -2,22 +2,22 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A file in the pods directory whose present content does not run, or not all of it.
+/// A pod file with content that does not run, or does not run completely.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileProblem {
-    /// Path of the file.
+    /// The path of the file.
     pub file: String,
-    /// The problem, its place in the file, and the way out.
+    /// The error, its place in the file, and what to do about it.
     pub error: String,
-    /// The file is in use; the error is about objects in it that are not run here.
+    /// True if the file is in use. The error is then about objects in it that are not run on this node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_in_use: bool,
 }
 
 impl FileProblem {
-    /// `/p/a.json:1:20: not in use: kind: …`: the file, the place in it if the error begins with one, `what`, the error.
-    /// What is only not run here says so itself.
+    /// Returns a line such as `/p/a.json:1:20: not in use: kind: …`. Its parts are the file, the place if the error
+    /// begins with one, `what`, and the error. If the file is in use, the line has only the file and the error.
     pub fn line(&self, what: &str) -> String {
         if self.is_in_use {
             return format!("{}: {}", self.file, self.error);

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::reading::Digest;
 
-/// A file of this size or more, in bytes, is an error (kubelet-probes 6.2).
+/// The size in bytes from which a file is an error (kubelet-probes 6.2).
 pub const MAX_FILE_SIZE: u64 = 10 << 20;
 
 pub(super) fn sha256(bytes: &[u8]) -> Digest {
@@ -17,7 +17,7 @@ pub(super) fn sha256(bytes: &[u8]) -> Digest {
         .expect("SHA-256 has 32 bytes")
 }
 
-/// The kind of a directory entry that is not a regular file, with its article.
+/// Returns the kind of a directory entry that is not a regular file, with its article.
 pub(super) fn kind(meta: &fs::Metadata) -> &'static str {
     let t = meta.file_type();
     let kinds = [
@@ -32,7 +32,7 @@ pub(super) fn kind(meta: &fs::Metadata) -> &'static str {
         .map_or("a block device", |(_, what)| what)
 }
 
-/// Opens a file without waiting, and checks the type of the open file: the name may have been
+/// Reads a file without waiting for another process. Checks the type of the open file, because the name may have been
 /// replaced meanwhile.
 pub(super) fn read_limited(path: &Path, limit: u64) -> io::Result<(fs::Metadata, Vec<u8>)> {
     let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;

@@ -1,4 +1,4 @@
-//! What a reading of a pod file gives: its content, or why that is not used.
+//! A reading of a pod file: its content, or the reason why its content is not used.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,38 +10,37 @@ use crate::api::objects::ObjectKey;
 /// Turns the bytes of a file into objects.
 pub type Decode = Arc<dyn Fn(&[u8], &Path) -> Result<Decoded, DecodeError> + Send + Sync>;
 
-/// SHA-256 of a file's content.
+/// The SHA-256 digest of a file's content.
 pub type Digest = [u8; 32];
 
-/// Equal signatures mean the same file with the same content: any write changes `ctime`, any
-/// replacement changes the inode.
+/// The signature of a file. Equal signatures mean the same file with the same content: every write changes `ctime`, and
+/// every replacement changes the inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// Device and inode of the file behind all links.
+    /// The device and the inode of the file. Links are followed.
     pub inode: (u64, u64),
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Seconds and nanoseconds.
+    /// The time of the last change of the content, in seconds and nanoseconds.
     pub mtime: (i64, i64),
-    /// Seconds and nanoseconds.
+    /// The time of the last change of the inode, in seconds and nanoseconds.
     pub ctime: (i64, i64),
 }
 
-/// The result of reading a name in the directory. `signature` is None when the file was changed so
-/// recently that a further write could leave the signature the same; the file is then read again
-/// next time.
+/// The result of reading a name in the directory. `signature` is `None` if the file was changed so recently that a
+/// further write could leave the signature the same. The file is then read again next time.
 #[derive(Clone, Debug)]
 pub enum Reading {
-    /// The signature is the known one; the file was not opened.
+    /// The signature has not changed, so the file was not opened.
     Unchanged,
-    /// The file was opened, and its content is the same.
+    /// The file was opened, and its content has not changed.
     SameContent {
         /// The signature to compare next time.
         signature: Option<Signature>,
     },
     /// The file was opened, and its content is new.
     Parsed {
-        /// The signature, to be compared next time.
+        /// The signature to compare next time.
         signature: Option<Signature>,
         /// The digest of the content.
         digest: Digest,
@@ -50,43 +49,43 @@ pub enum Reading {
     },
     /// The file could not be read.
     Failed(String),
-    /// Not a regular file: `a directory`, `a FIFO`, …
+    /// The entry is not a regular file. The text says what it is: `a directory`, `a FIFO`, …
     Skipped(&'static str),
 }
 
-/// Content of a file that is not used, and the way out.
+/// The reason why the content of a file is not used, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
-    /// A file without a byte.
+    /// The file has no bytes.
     #[error("the file is empty")]
     EmptyFile,
-    /// An answer of a pod URL without a byte.
+    /// The answer of a pod URL has no bytes.
     #[error("the answer is empty; a PodList without items says that no pod is wanted")]
     EmptyAnswer,
-    /// Content that is not understood, or holds an object that is not valid.
+    /// The content cannot be decoded, or has an object that is not valid.
     #[error(transparent)]
     Refused(#[from] DecodeError),
-    /// Content that made the decoder panic.
+    /// The content made the decoder panic.
     #[error("cannot decode the file: internal error; please report this file")]
     Panicked,
-    /// A pod that has a new name under its old UID. It would keep running under the old name.
+    /// A pod has a new name under its old UID. It would keep running under the old name.
     #[error(
         "metadata.name: {was} has become {is} under the same metadata.uid {uid}: change the uid too, or leave it out"
     )]
     Renamed {
-        /// Namespace and name in the last good version.
+        /// The pod's namespace and name in the last good version.
         was: String,
-        /// Namespace and name in this content.
+        /// The pod's namespace and name in the new content.
         is: String,
-        /// The UID of both.
+        /// The UID, which is the same in both versions.
         uid: PodUid,
     },
-    /// New data of an immutable object.
+    /// An immutable object has new data.
     #[error(
         "{field}: Forbidden: field is immutable when `immutable` is set: {object} keeps its data; remove it from the file first, or give the new one another name"
     )]
     Immutable {
-        /// The field that may not change.
+        /// The field that must not change.
         field: &'static str,
         /// The object.
         object: ObjectKey,

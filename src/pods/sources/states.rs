@@ -1,6 +1,6 @@
 //! The state of the pod files for readers: the file of each pod, and the problems of files.
 //!
-//! Invariants: each source writes its own part, before it sends the pods; the change hook runs outside the lock.
+//! Invariants: each source writes its own part before it sends the pods. The change hook runs outside the lock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -9,17 +9,17 @@ use super::problem::FileProblem;
 use crate::api::{PodSource, PodUid};
 use crate::base::locks::Locked;
 
-/// The number of removed pods that are remembered, so that a pod that is being stopped still shows its file.
+/// The number of removed pods that are remembered. So a pod that is being stopped still shows its file.
 const MAX_REMOVED: usize = 200;
 
 /// The file of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFile {
-    /// Path of the file.
+    /// The path of the file.
     pub file: String,
-    /// Advice from decoding, one sentence each.
+    /// The advice from decoding, one sentence each.
     pub warnings: Vec<String>,
-    /// The error of the file when it has become bad and the pod runs from its last good version.
+    /// The error of the file, if it has become bad and the pod runs from its last good version.
     pub file_error: Option<String>,
 }
 
@@ -35,18 +35,18 @@ struct OfSource {
     problems: Vec<FileProblem>,
 }
 
-/// Called with the pods whose file or its state has changed.
+/// The change hook. It is called with the pods whose file or file state has changed.
 type OnChange = dyn Fn(&[PodUid]) + Send + Sync;
 
-/// Shared between the sources, which write, and the snapshot, which reads.
+/// The state of the pod files. The sources write it, and the snapshot reads it.
 pub struct FileStates {
     files: Mutex<PodFiles>,
     on_change: Box<OnChange>,
 }
 
 impl FileStates {
-    /// Starts empty. `on_change` is called after each change, with the pods concerned, on a
-    /// source's thread; it must not block.
+    /// Makes an empty state. `on_change` is called after each change with the pods concerned. The call comes on the
+    /// thread of a source, so it must not block.
     pub fn new(on_change: impl Fn(&[PodUid]) + Send + Sync + 'static) -> Self {
         Self {
             files: Mutex::default(),
@@ -58,8 +58,8 @@ impl FileStates {
         self.files.locked()
     }
 
-    /// The file of a pod, also when the file was removed recently. None when the pod did not come
-    /// from a file.
+    /// Returns the file of a pod, even if the file was removed recently. Returns `None` if the pod did not come from a
+    /// file.
     pub fn get(&self, uid: &PodUid) -> Option<PodFile> {
         let files = self.lock();
         let removed = || {
@@ -82,14 +82,14 @@ impl FileStates {
         of_source.is_some_and(|s| s.problems.iter().any(|p| !p.is_in_use))
     }
 
-    /// All problems, by source and file.
+    /// Returns all problems, sorted by source and file.
     pub fn problems(&self) -> Vec<FileProblem> {
         let files = self.lock();
         let of_sources = files.sources.values();
         of_sources.flat_map(|s| s.problems.clone()).collect()
     }
 
-    /// All problems of each source.
+    /// Returns all problems of each source.
     pub fn problems_by_source(&self) -> BTreeMap<PodSource, Vec<FileProblem>> {
         let files = self.lock();
         let of_sources = files.sources.iter();
@@ -98,7 +98,7 @@ impl FileStates {
             .collect()
     }
 
-    /// Replaces everything of a source; calls the hook when something has changed.
+    /// Replaces the whole part of a source. Calls the hook if something has changed.
     pub(super) fn replace(
         &self,
         source: PodSource,

@@ -1,4 +1,4 @@
-//! The versions of what a source has read: the accepted ones in memory and on the disk, and the decoding of new ones.
+//! The versions of a source's files: decodes new versions, and keeps the accepted ones in memory and on the disk.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use crate::api::decode::Decoded;
 pub(super) struct Versions {
     pub(super) files: Files,
     last_good: LastGood,
-    /// True if the earlier daemon's last good versions have been restored.
+    /// True if the last good versions of an earlier daemon have been restored.
     restored: bool,
     decode: Decode,
 }
 
 impl Versions {
-    /// `last_good` is a directory for this source alone.
+    /// Makes the versions of a source. `last_good` is a directory for this source alone.
     pub(super) fn new(files: Files, last_good: PathBuf, decode: Decode) -> Self {
         Self {
             files,
@@ -29,14 +29,14 @@ impl Versions {
         }
     }
 
-    /// True if the accepted content of a file is not on the disk, because a write has failed.
+    /// True if the accepted content of a file is not on the disk because a write has failed.
     pub(super) fn lacks(&self, path: &Path) -> bool {
         self.files
             .accepted(path)
             .is_some_and(|accepted| self.last_good.digest(path) != Some(*accepted))
     }
 
-    /// Reads the content of a file. `empty` is the error of content without a byte.
+    /// Reads the content of a file. `empty` is the error for content without bytes.
     pub(super) fn read(
         &mut self,
         path: &Path,
@@ -65,7 +65,7 @@ impl Versions {
         }
     }
 
-    /// Restores the last good versions of an earlier daemon, once.
+    /// Restores the last good versions of an earlier daemon. Later calls do nothing.
     pub(super) fn restore(&mut self, readings: &[(&Path, &Reading)]) {
         if std::mem::replace(&mut self.restored, true) {
             return;
@@ -78,8 +78,8 @@ impl Versions {
         }
     }
 
-    /// Takes the last good version of an earlier daemon before anything was read; false when there is none that this
-    /// version of podprobe accepts.
+    /// Restores the last good version of an earlier daemon before anything was read. Returns false if this version of
+    /// podprobe accepts none.
     pub(super) fn restore_unread(&mut self, path: &Path) -> bool {
         if !std::mem::replace(&mut self.restored, true) {
             self.load(path);

@@ -1,36 +1,38 @@
-//! When the sync loop last turned, and whether it stands still (kubelet-probes 5.1, 11.2).
+//! The time of the sync loop's last turn, and the check for a loop that stands still (kubelet-probes 5.1, 11.2).
 //!
-//! Invariant: a turn counts only while what pods share is known to be whole.
+//! Invariant: a turn counts only while the state that pods share is known to be consistent.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::clock::{Moment, go_duration};
 
-/// A loop that has not turned for this long stands still (11.2). Its ticks alone turn it each second.
+/// The time without a turn after which the loop counts as standing still (11.2). The ticks alone turn the loop each
+/// second.
 const STALL_THRESHOLD: Duration = Duration::from_secs(120);
 
-/// When the loop last turned, for the health check (5.1, 11.2). A rest does not count as a turn, because nothing is done
-/// in it.
+/// The time of the loop's last turn, for the health check (5.1, 11.2). A rest does not count as a turn, because nothing
+/// is done during it.
 #[derive(Default)]
 pub struct Heartbeat {
-    /// Nanoseconds since boot of the last turn; 0 before the first.
+    /// The time of the last turn in nanoseconds since boot, or 0 before the first turn.
     last: AtomicU64,
     panics: AtomicU64,
-    /// After a panic: which of [`WHOLE_PASS`] has not gone through since.
+    /// The bits of the events in [`WHOLE_PASS`] that have not been handled since the last panic.
     doubts: AtomicU8,
 }
 
-/// The bit of a tick of syncs, which touches every pod.
+/// The bit of a sync tick, which touches every pod.
 pub(super) const SYNC_PASS: u8 = 0b01;
-/// The bit of a housekeeping, which touches every pod too.
+/// The bit of a housekeeping tick, which touches every pod.
 pub(super) const HOUSEKEEPING_PASS: u8 = 0b10;
-/// The events that touch every pod.
+/// The bits of the events that touch every pod.
 const WHOLE_PASS: u8 = SYNC_PASS | HOUSEKEEPING_PASS;
 
 impl Heartbeat {
-    /// After a panic what pods share may be half changed. The loop goes on, but it does not count as turning before both
-    /// passes over all pods have gone through: if they panic too, only another daemon mends it.
+    /// Records a turn, unless a panic may have left the state that pods share half changed. In that case the loop
+    /// continues, but does not count as turning until both passes over all pods have been handled. If these panic too,
+    /// only a restart of the daemon repairs the state.
     pub(super) fn beat(&self) {
         if self.doubts.load(Ordering::Relaxed) != 0 {
             return;
@@ -46,12 +48,12 @@ impl Heartbeat {
         self.doubts.store(WHOLE_PASS, Ordering::Relaxed);
     }
 
-    /// An event was handled as a whole; `pass` is its bit of the passes over all pods, or 0.
+    /// Records that an event was handled completely. `pass` is the bit of an event that touches every pod, or 0.
     pub(super) fn handled(&self, pass: u8) {
         self.doubts.fetch_and(!pass, Ordering::Relaxed);
     }
 
-    /// Panics that were caught.
+    /// Returns the number of panics that were caught.
     pub fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
     }
@@ -63,14 +65,14 @@ impl Heartbeat {
             .store(at.since_boot().as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// The last turn; None before the first.
+    /// Returns the time of the last turn, or `None` before the first turn.
     pub fn last(&self) -> Option<Moment> {
         let nanos = self.last.load(Ordering::Relaxed);
         (nanos != 0).then(|| Moment::from_boot(Duration::from_nanos(nanos)))
     }
 
-    /// Returns the text that clients are told when the loop stands still (lessons F3). Clients still get answers,
-    /// because other threads give them. `started` stands in for the first turn.
+    /// Returns the text for clients if the loop stands still (lessons F3). Clients still get answers, because other
+    /// threads give them. Before the first turn, `started` counts as its time.
     pub fn stalled(&self, started: Moment, now: Moment) -> Option<String> {
         let ago = now.since(self.last().unwrap_or(started));
         let seconds = go_duration(Duration::from_secs(ago.as_secs()));

@@ -1,6 +1,6 @@
-//! The clean-up of what nobody wants any more: workers, statuses, pods of earlier daemons and their data (kubelet-probes 5.5).
+//! Cleans up what is no longer needed: workers, statuses, pods of earlier daemons and their data (kubelet-probes 5.5).
 //!
-//! Invariants: nothing here waits. A pod that nobody wants is ended by a worker of its own, as every other.
+//! Invariants: this file never waits. A pod that should not run is ended by a worker of its own, like every other pod.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::base::clock::Moment;
 use crate::engine::runtime::RuntimePodStatus;
 use crate::pods::workers::{Update, UpdateKind};
 
-/// A housekeeping pass that takes longer is logged as an error (5.2).
+/// The time after which a housekeeping pass is logged as an error (5.2).
 const HOUSEKEEPING_WARNING: Duration = Duration::from_secs(1);
-/// Grace period of a runtime pod that nobody wants, in seconds (5.5 step 6).
+/// The grace period in seconds of a pod in the runtime that should not run (5.5 step 6).
 const ORPHAN_GRACE_SECONDS: i64 = 1;
 
 impl Parts {
-    /// The clean-up pass of kubelet-probes 5.5.
+    /// Does the clean-up pass of kubelet-probes 5.5.
     pub(super) fn handle_housekeeping(&mut self) {
         if !self.config.all_seen() {
             return;
@@ -34,7 +34,8 @@ impl Parts {
         }
     }
 
-    /// 5.5 steps 1, 4 and 5.
+    /// Drops finished workers and the statuses of removed pods, and starts pods that have no worker (5.5 steps 1, 4 and
+    /// 5).
     pub(super) fn clean_up_workers(&self) {
         let desired = self.pods.uids();
         let dropped = self.workers.sync_known(&desired);
@@ -45,7 +46,7 @@ impl Parts {
                 .into_iter()
                 .map(|(pod, _)| pod.uid().clone()),
         );
-        // a pod that was re-created with its UID starts with a clean record
+        // a pod that was re-created with its UID starts without the old status
         known.retain(|uid| !dropped.contains(uid));
         self.statuses.remove_orphans(&known);
         let is_left = |pod: &Arc<Pod>| {
@@ -57,10 +58,10 @@ impl Parts {
         self.admit(left);
     }
 
-    /// 5.5 step 6: ends the pods that the runtime holds and nobody wants, and removes what is left of those that have ended.
-    /// 5.5 step 4: removes the data of pods that an earlier daemon did not get to remove. Each is ended once: a worker tries
-    /// again when its removal fails. A pod that is wanted now may have completed before the node was started again; then
-    /// the runtime does not know it, and nothing else removes its data when its file goes.
+    /// 5.5 step 6: ends the pods that the runtime knows and that should not run, and removes the rest of those that
+    /// have ended. 5.5 step 4: removes the data of pods that an earlier daemon could not remove. Each such pod is ended
+    /// once, because its worker tries again if the removal fails. A pod that should run now may have completed before a
+    /// restart of the node. The runtime then does not know it, so its data is removed here when its file goes.
     fn end_orphans(&mut self) {
         self.runtime.pods().iter().for_each(|r| self.end_orphan(r));
         let with_data = std::mem::take(&mut self.pods_with_data);
@@ -91,8 +92,8 @@ impl Parts {
         });
     }
 
-    /// Forgets the statuses that the last daemon wrote down of pods that are gone. A pod that comes back with its UID before the
-    /// next housekeeping would be ready before it runs.
+    /// Forgets the statuses that the last daemon wrote for pods that are removed now. Otherwise a pod that comes back
+    /// with its UID before the next housekeeping would be ready before it runs.
     pub(super) fn forget_lost_statuses(&self) {
         let mut known = self.pods.uids();
         let working = self.workers.working().into_iter();
@@ -101,8 +102,8 @@ impl Parts {
         self.statuses.remove_orphans(&known);
     }
 
-    /// Ends pods of the same names that an earlier daemon started from an older version of their files. They are told to
-    /// end before the new pods are told to start, so that the new ones wait for them.
+    /// Ends pods of the same names that an earlier daemon started from an older version of their files. They are ended
+    /// before the new pods are started, so that the new pods wait for them.
     pub(super) fn end_predecessors(&self, pods: &[Arc<Pod>]) {
         let new = |r: &RuntimePodStatus| {
             pods.iter()
@@ -117,7 +118,7 @@ impl Parts {
     }
 }
 
-/// Makes a pod of the name, namespace and UID, which are all that is known of a pod whose spec is gone.
+/// Makes a pod from the name, namespace and UID: nothing else is known of a pod without its spec.
 fn only_metadata(runtime: &RuntimePodStatus) -> Pod {
     let mut metadata = crate::api::pod::ObjectMeta::default();
     metadata.name.clone_from(&runtime.name);

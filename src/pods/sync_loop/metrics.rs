@@ -1,7 +1,7 @@
-//! What the sync loop counts of itself and of the events that it sees.
+//! The metrics of the sync loop and of the events that it handles.
 //!
-//! Invariants: nothing here keeps a channel open: the loop holds the only receivers, so that whoever sends to it learns when
-//! it has ended.
+//! Invariants: the metrics keep no channel open. The loop has the only receivers, so a sender notices when the loop has
+//! ended.
 
 use std::sync::{OnceLock, Weak};
 use std::time::Duration;
@@ -12,33 +12,33 @@ use crate::base::metrics::counters::{Durations, Tally};
 use crate::base::metrics::{Family, Kind};
 use crate::pods::workers::metrics::container_type;
 
-/// Counted by the loop; read at a scrape.
+/// The metrics of the loop. The loop counts them, and a scrape reads them.
 #[derive(Debug, Default)]
 pub struct LoopMetrics {
     iterations: Durations,
     rejections: Tally,
     terminated: Tally,
-    /// None before the loop was made; gone when it has ended.
+    /// The channels of the loop. Not set before the loop is made, and dropped when the loop has ended.
     channels: OnceLock<Weak<Channels>>,
 }
 
 impl LoopMetrics {
-    /// The loop reads these.
+    /// Sets the channels that the loop reads.
     pub(super) fn watch(&self, channels: Weak<Channels>) {
         let _ = self.channels.set(channels);
     }
 
-    /// An event was handled.
+    /// Records the duration of the handling of one event.
     pub(super) fn turned(&self, took: Duration) {
         self.iterations.observe(took);
     }
 
-    /// A pod was rejected.
+    /// Counts a rejected pod.
     pub(super) fn rejected(&self, reason: &str) {
         self.rejections.count(&[("reason", reason)]);
     }
 
-    /// A container has ended.
+    /// Counts a container that has ended.
     pub(super) fn ended(&self, is_init: bool, exit_code: i32, reason: &str) {
         let code = exit_code.to_string();
         let labels = [
@@ -49,12 +49,12 @@ impl LoopMetrics {
         self.terminated.count(&labels);
     }
 
-    /// How many rejections and ends have no series.
+    /// Returns the number of rejections and ends that have no series of their own.
     pub fn left_out(&self) -> u64 {
         self.rejections.left_out() + self.terminated.left_out()
     }
 
-    /// Appends all families. `last` is when the loop last turned; `started` stands in for its first turn.
+    /// Appends all metric families. `last` is the time of the loop's last turn. `started` counts as its first turn.
     pub fn write(&self, last: Option<Moment>, started: Moment, now: Moment, out: &mut String) {
         let name = "podprobe_sync_loop_iteration_duration_seconds";
         let help = "Duration in seconds of the handling of one event by the sync loop.";

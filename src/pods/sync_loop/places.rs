@@ -1,8 +1,9 @@
-//! Places on the node: which pods are admitted, and in which order the others wait for room (kubelet-probes 5.3, 10;
-//! deviations: rejected-pods-wait).
+//! Places on the node: decides which pods are admitted, and in which order the others wait for room
+//! (kubelet-probes 5.3, 10; deviations: rejected-pods-wait).
 //!
-//! Invariants: a pod that waits has no worker and takes nothing of the node. A pod that ends takes what it has until
-//! nothing of it runs. A pod that runs keeps its place, whatever came before it. Nothing is stopped to make room.
+//! Invariants: a waiting pod has no worker and uses no resources of the node. An ending pod uses its resources until
+//! none of its containers runs. A running pod keeps its place, even if pods of a higher rank wait. No pod is stopped to
+//! make room.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -23,7 +24,7 @@ pub struct Places(HashMap<PodUid, Waiting>);
 
 struct Waiting {
     since: Time,
-    /// The reason that an event has told of.
+    /// The last rejection reason for which an event was recorded.
     told: Option<Cow<'static, str>>,
 }
 
@@ -37,11 +38,11 @@ impl Places {
     }
 }
 
-/// The part of the node that pods take.
+/// The resources of the node that pods use.
 struct Room {
-    /// The part that the pods that stay take.
+    /// The use of the pods that stay.
     staying: Taken,
-    /// The part that the pods that stay and the pods that are ending take.
+    /// The use of the pods that stay and of the pods that are ending.
     now: Taken,
     ending: Vec<Arc<Pod>>,
 }
@@ -52,7 +53,8 @@ impl Room {
         self.now.add(pod);
     }
 
-    /// An older version of the pod that is ending is not in its way: its worker waits for the end of that one.
+    /// Returns the present use without that of older versions of this pod. An older version that is ending does not
+    /// keep the pod from its place, because the pod's worker waits for the end of the older version.
     fn beside_older_versions(&self, pod: &Pod) -> Cow<'_, Taken> {
         let name = pod.full_name();
         if self.ending.iter().all(|e| e.full_name() != name) {
@@ -91,7 +93,7 @@ impl Parts {
         self.dispatch(pod, UpdateKind::Update);
     }
 
-    /// Starts these pods, beside those that wait already, as far as there is room.
+    /// Starts these pods and the pods that already wait, as far as there is room.
     pub(super) fn admit(&self, pods: Vec<Arc<Pod>>) {
         if pods.is_empty() {
             return;
@@ -111,13 +113,14 @@ impl Parts {
         self.admit_waiting();
     }
 
-    /// Starts the pods for which there is room now. One that does not fit holds up none that does.
+    /// Starts the waiting pods for which there is room now. A pod that does not fit does not hold up smaller pods
+    /// behind it.
     pub(super) fn admit_waiting(&self) {
         let waiting = self.waiting_in_order();
         if waiting.is_empty() {
             return;
         }
-        // People reserve them while the daemon runs.
+        // The huge pages are read again, because people may reserve them while the daemon runs.
         let node = Node {
             huge_pages: (self.huge_pages)(),
             ..self.node.clone()
@@ -127,7 +130,7 @@ impl Parts {
             match admission::admit(&pod, &node, &room.beside_older_versions(&pod)) {
                 Err(why) if !why.is_for_room() => self.reject(&pod, &why),
                 Err(why) if !self.runs(pod.uid()) => {
-                    // For the pods behind it, what it is about to get is taken.
+                    // For the pods behind this one, the room that it is about to get counts as used.
                     match admission::admit(&pod, &node, &room.staying) {
                         Ok(()) => {
                             room.take(&pod);
@@ -144,8 +147,9 @@ impl Parts {
         }
     }
 
-    /// A pod that had its place comes before those that have waited for one, higher priorities before lower ones, then
-    /// who has waited longer. Static pods carry no creation time; the name makes the order the same at every start.
+    /// Returns the waiting pods in the order in which they get room. Pods that had a place come first, then higher
+    /// priorities, then longer waits. Static pods have no creation time, so the name makes the order the same at every
+    /// start.
     fn waiting_in_order(&self) -> Vec<Arc<Pod>> {
         let places = self.places.borrow();
         let pods = places.0.iter().filter_map(|(uid, waiting)| {
@@ -159,7 +163,7 @@ impl Parts {
         pods.into_iter().map(|(_, _, pod)| pod).collect()
     }
 
-    /// True if the pod had a place when it came: an earlier daemon ran it, or it was evicted and starts anew.
+    /// True if the pod already had a place when it came: an earlier daemon ran it, or it was evicted and starts anew.
     fn had_its_place(&self, uid: &PodUid) -> bool {
         let status = self.statuses.get(uid);
         let was_active =
@@ -176,8 +180,8 @@ impl Parts {
         status.is_some_and(|s| Rejection::of(&s).is_some())
     }
 
-    /// A pod that has ended has no place on the node any more, unless it starts anew. One that is ending has its place
-    /// until nothing of it runs.
+    /// Computes the use of the node. A pod that has ended has no place any more, unless it starts anew. An ending pod
+    /// has its place until none of its containers runs.
     fn room(&self) -> Room {
         let places = self.places.borrow();
         let is_active = |uid: &PodUid| !self.phase(uid).is_terminal();
@@ -220,13 +224,13 @@ impl Parts {
         self.dispatch(pod, UpdateKind::Create);
     }
 
-    /// Pods that are ending have what the pod needs.
+    /// Lets the pod wait, because pods that are ending still use the room that it needs.
     fn keep_waiting(&self, pod: &Pod, why: &Rejection) {
         self.refuse(pod, PodPhase::Pending, why, why.waiting_text());
     }
 
-    /// kubelet-probes 5.3 "Reject". A pod that lacks room is looked at again; any other is not, until its file changes or
-    /// the daemon is started again.
+    /// kubelet-probes 5.3 "Reject": rejects a pod. A pod that lacks room is tried again. Any other pod is not tried
+    /// again until its file changes or the daemon is restarted.
     pub(super) fn reject(&self, pod: &Pod, why: &Rejection) {
         self.tell(pod, why);
         self.refuse(pod, PodPhase::Failed, why, why.text());
@@ -235,7 +239,7 @@ impl Parts {
         }
     }
 
-    /// Tells of a rejection, but not again while its reason is the same.
+    /// Records the event of a rejection, but not again while the reason is the same.
     fn tell(&self, pod: &Pod, why: &Rejection) {
         let Rejection { reason, message } = why;
         if let Some(waiting) = self.places.borrow_mut().0.get_mut(pod.uid())
@@ -278,7 +282,7 @@ mod tests {
     use crate::pods::sync_loop::tests::{Harness, SOON};
     use crate::pods::workers::Phase;
 
-    /// A node with two processors.
+    /// Makes a harness of a node with two processors.
     fn harness() -> Harness {
         let mut h = Harness::new();
         h.parts.node.cpu_milli = 2000;
@@ -311,7 +315,7 @@ mod tests {
         h.config(PodOperation::Remove, std::slice::from_ref(pod));
     }
 
-    /// Waits until nothing runs of any pod that is ending.
+    /// Waits until no container of an ending pod runs any more.
     fn until_ended(h: &Harness) {
         let deadline = std::time::Instant::now() + SOON;
         while !h.parts.workers.ending().is_empty() {
@@ -320,20 +324,20 @@ mod tests {
         }
     }
 
-    /// Waits for the first sync of the pod, and takes what has run before it.
+    /// Waits for the first sync of the pod, and drops the reports of all runs before it.
     #[track_caller]
     fn starts(h: &Harness, uid: &str) {
         let wanted = (uid.to_owned(), Phase::Sync);
         while h.ran.recv_timeout(SOON).expect("a run") != wanted {}
     }
 
-    /// A worker is there from the moment on that its pod is to start.
+    /// Checks that the pod does not start. A pod has a worker from the moment at which its start is decided.
     #[track_caller]
     fn starts_not(h: &Harness, uid: &str) {
         assert!(!h.parts.workers.contains(&uid.into()));
     }
 
-    /// A renamed pod on a full node: the old one still ends when the new one comes.
+    /// A pod is renamed on a full node. The old pod is still ending when the new pod comes.
     #[test]
     fn a_pod_that_takes_the_place_of_one_that_is_ending_starts_when_that_has_ended() {
         let mut h = harness();
@@ -439,7 +443,7 @@ mod tests {
         }
     }
 
-    /// The statuses are those of an earlier daemon.
+    /// The statuses in this test are those of an earlier daemon.
     #[test]
     fn after_a_restart_who_ran_keeps_its_place_and_who_was_rejected_waits_on() {
         let mut h = harness();
@@ -466,7 +470,7 @@ mod tests {
         starts(&h, "a-waits");
     }
 
-    /// Another source may have spoken first.
+    /// Another source may have sent its pods first.
     #[test]
     fn a_pod_that_runs_is_not_rejected_for_want_of_room() {
         let mut h = harness();
@@ -484,7 +488,7 @@ mod tests {
         h.expect("runs", Phase::Sync);
     }
 
-    /// Node labels and the like are those of the configuration, which is read at the start.
+    /// Node labels and similar facts come from the configuration, which is read at the start.
     #[test]
     fn a_pod_rejected_for_another_reason_waits_for_its_file_or_a_restart() {
         let mut h = harness();
@@ -496,7 +500,7 @@ mod tests {
         h.parts.node.labels = [("disk".to_owned(), "ssd".to_owned())].into();
         h.parts.handle_sync_tick(Moment::now());
         starts_not(&h, "picky");
-        // as the next daemon does
+        // the next daemon adds the pod again
         add(&h, std::slice::from_ref(&picky));
         h.expect("picky", Phase::Sync);
     }
@@ -533,7 +537,7 @@ mod tests {
         h.open();
         let (old, new) = (pod("old", "2"), pod("new", "2"));
         add(&h, &[old.clone(), new.clone()]);
-        // the order is that of the names
+        // the order of the pods is the order of their names
         h.expect("new", Phase::Sync);
         shows(&h, "old", PodPhase::Failed, "OutOfcpu");
         remove(&h, &old);

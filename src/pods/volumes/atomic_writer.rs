@@ -1,5 +1,5 @@
-//! Writes the files of a volume so that a reader sees the old ones or the new ones, as the kubelet's
-//! atomic writer does.
+//! Writes the files of a volume so that a reader sees either the old files or the new ones, like the kubelet's atomic
+//! writer.
 //!
 //! ```text
 //! ..2026_01_02_03_04_05.1234567/  the files
@@ -7,8 +7,9 @@
 //! user-name -> ..data/user-name
 //! ```
 //!
-//! Invariants: `..data` is replaced by a rename. A payload that is there already writes nothing. A
-//! container that can write to the volume spoils only its own files: what is found there is read
+//! Invariants: `..data` is replaced by a rename. If the volume already has the payload, nothing is written. A container
+//! that can write to the volume can spoil only its own files. The names in the volume are read without following links
+//! ([`super::below`]) and in bounded amounts. Files that differ from the payload are written anew.
 //! without following links ([`super::below`]), in bounded amounts, and is otherwise written anew.
 
 use std::collections::BTreeSet;
@@ -28,15 +29,15 @@ use super::below::{names, open, open_dir};
 use super::payload::{Payload, PayloadFile};
 use crate::base::clock::Time;
 
-/// The link to the directory with the files.
+/// The name of the link to the directory with the files.
 const DATA: &str = "..data";
-/// The link that becomes [`DATA`].
+/// The name of the new link, which is renamed to [`DATA`].
 const NEW_DATA: &str = "..data_tmp";
-/// The most names of a directory that are looked at: more of them are not ours.
+/// The most names of a directory that are looked at. A directory with more names was not made by podprobe.
 const MAX_NAMES: usize = 20_000;
-/// The greatest depth to which a directory is removed: deeper than any payload.
+/// The greatest depth to which a directory is removed. It is deeper than any payload.
 const MAX_DEPTH: usize = 128;
-/// The most files that one removal takes away.
+/// The most files that one removal can remove.
 const MAX_REMOVED: usize = 100_000;
 
 /// True if the volume has been written.
@@ -44,11 +45,11 @@ pub(super) fn is_written(volume: &OwnedFd) -> bool {
     current(volume).is_some_and(|name| open_dir(volume, name).is_ok())
 }
 
-/// Makes the files of `payload` those of the volume, and returns whether anything was written. With a
-/// group the files belong to it, and it can read them.
+/// Makes the volume have the files of `payload`. Returns true if anything was written. With a `group` the files belong
+/// to the group and the group can read them.
 ///
 /// # Errors
-/// Returns the error of the disk. The volume has its old files then.
+/// Returns the error of the disk. The volume then keeps its old files.
 pub(super) fn write(volume: &OwnedFd, payload: &Payload, group: Option<Gid>) -> io::Result<bool> {
     let files = Files { payload, group };
     files.own_directory(volume, 0o777)?;
@@ -70,7 +71,8 @@ pub(super) fn write(volume: &OwnedFd, payload: &Payload, group: Option<Gid>) -> 
     Ok(true)
 }
 
-/// Makes the directories that other volumes are mounted on. Where a file of the payload lies there is one to mount on.
+/// Makes the directories on which other volumes are mounted. If the path begins with the name of a payload file, no
+/// directory is made.
 ///
 /// # Errors
 /// Returns an error if one of the directories could not be made.
@@ -91,16 +93,16 @@ pub(super) fn make_mount_points(
     Ok(())
 }
 
-/// The directory that `..data` names, if it names one of ours.
+/// Returns the directory to which `..data` points, if its name is one that this writer makes.
 fn current(volume: &OwnedFd) -> Option<OsString> {
     let name = readlinkat(volume, DATA).ok()?;
     let bytes = name.as_encoded_bytes();
     (bytes.starts_with(b"..") && bytes.len() > 2 && !bytes.contains(&b'/')).then_some(name)
 }
 
-/// A new directory, named after the time as the kubelet does.
+/// Makes a new directory, named after the time like the kubelet's.
 fn new_directory(volume: &OwnedFd) -> io::Result<OsString> {
-    // 2026-01-02T03:04:05Z
+    // The text has the form 2026-01-02T03:04:05Z.
     let time = Time::now().to_string().replace(['-', 'T', ':'], "_");
     let mut random = [0; 4];
     SystemRandom::new()
@@ -115,17 +117,17 @@ fn new_directory(volume: &OwnedFd) -> io::Result<OsString> {
     Ok(name.into())
 }
 
-/// Makes `name` the volume's current directory.
+/// Makes `name` the present directory of the volume.
 fn switch(volume: &OwnedFd, name: &OsStr) -> io::Result<()> {
     remove(volume, NEW_DATA.as_ref())?;
     symlinkat(name, volume, NEW_DATA)?;
     Ok(renameat(volume, NEW_DATA, volume, DATA)?)
 }
 
-/// Removes a file, or a directory with what is in it. A missing one is not an error.
+/// Removes a file, or a directory with its content. A missing file is not an error.
 ///
 /// # Errors
-/// Returns an error if the file cannot be removed, or is larger or deeper than what a payload makes.
+/// Returns an error if the file cannot be removed, or if the directory is larger or deeper than a payload can be.
 fn remove(at: &OwnedFd, name: &OsStr) -> io::Result<()> {
     let mut left = MAX_REMOVED;
     remove_below(at, name, MAX_DEPTH, &mut left)
@@ -151,7 +153,7 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// The first parts of the paths: what a container sees in the volume.
+    /// Returns the first parts of the paths, which are the names that a container sees in the volume.
     fn visible(&self) -> BTreeSet<&str> {
         let paths = self.payload.files().map(|(path, _)| path);
         paths.map(|p| p.split('/').next().unwrap_or(p)).collect()
@@ -162,7 +164,7 @@ impl Files<'_> {
         group && stat.st_mode & 0o7777 == mode
     }
 
-    /// Gives a new file or directory its group and its permission bits.
+    /// Gives a new file or directory the group and its permission bits.
     fn own(&self, file: impl AsFd, mode: u32) -> io::Result<()> {
         if self.is_owned(&fstat(&file)?, mode) {
             return Ok(());
@@ -173,7 +175,8 @@ impl Files<'_> {
         Ok(fchmod(&file, Mode::from_bits_truncate(mode))?)
     }
 
-    /// Gives a directory to the group, if there is one. The directory hands the group on, and the group can enter it.
+    /// Gives a directory to the group, if there is one. New files in the directory also get the group. The group can
+    /// enter the directory.
     fn own_directory(&self, dir: impl AsFd, mode: u32) -> io::Result<()> {
         self.own(dir, self.group.map_or(mode, |_| mode | 0o2550))
     }
@@ -182,7 +185,7 @@ impl Files<'_> {
         self.group.map_or(file.mode, |_| file.mode | 0o440)
     }
 
-    /// Tells whether the directory has exactly these files.
+    /// Tells whether the directory has exactly the files of the payload.
     fn are_in(&self, volume: &OwnedFd, name: &OsStr) -> bool {
         let found = open_dir(volume, name).and_then(|dir| self.count_same(&dir, ""));
         found.is_ok_and(|count| count == self.payload.len())
@@ -191,7 +194,7 @@ impl Files<'_> {
     /// Counts the files below `dir`.
     ///
     /// # Errors
-    /// Returns an error if a file or directory is not as it should be.
+    /// Returns an error if a file or directory differs from the payload.
     fn count_same(&self, dir: &OwnedFd, at: &str) -> io::Result<usize> {
         let mut count = 0;
         for name in names(dir, self.payload.len() + 1)? {
@@ -251,7 +254,7 @@ impl Files<'_> {
         Ok(at)
     }
 
-    /// Makes the links that containers see. What is in the way of one is removed.
+    /// Makes the links that containers see. Anything else with the name of a link is removed.
     fn link(&self, volume: &OwnedFd) -> io::Result<()> {
         for name in self.visible() {
             let target = format!("{DATA}/{name}");
@@ -264,8 +267,8 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// Removes links to files that are no more, and older directories. What cannot be removed now is
-    /// removed after the next write.
+    /// Removes older directories, and links to files that no longer exist. If a removal fails now, it is tried again
+    /// after the next write.
     fn clear_away(&self, volume: &OwnedFd, current: &OsStr) {
         let visible = self.visible();
         for name in names(volume, MAX_NAMES).unwrap_or_default() {

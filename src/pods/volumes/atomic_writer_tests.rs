@@ -29,7 +29,7 @@ impl Volume {
         fs::read_to_string(self.at(name)).unwrap()
     }
 
-    /// Every name in the volume; the directory of the files is `..N`.
+    /// Returns every name in the volume. The directory of the files is shown as `..N`.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.0.path()).unwrap();
         let name = |e: io::Result<fs::DirEntry>| e.unwrap().file_name().into_string().unwrap();
@@ -109,7 +109,7 @@ fn what_is_there_already_writes_nothing() {
     assert_eq!(v.names(), ["..N", "..data", "a"]);
 }
 
-/// A reader that opens the directory once reads one version, or finds that it has been replaced.
+/// A reader that opens the directory once reads one version, or finds that the directory has been replaced.
 #[test]
 fn a_reader_never_sees_half_an_update() {
     let v = Volume::new();
@@ -176,8 +176,8 @@ fn a_group_owns_the_files_and_can_read_them() {
     );
 }
 
-/// Checks an update after a container has written to the volume with `leave`. The update succeeds, and files outside
-/// the volume stay.
+/// Checks an update after `leave` has changed the volume as a container could. The update must succeed, and files
+/// outside the volume must stay.
 #[track_caller]
 fn check_hostile(leave: impl Fn(&Volume, &Path)) {
     let (v, outside) = (Volume::new(), tempfile::tempdir().unwrap());
@@ -245,8 +245,8 @@ fn a_directory_in_place_of_the_link_is_an_error_and_nothing_more() {
     assert_eq!(v.names().iter().filter(|n| *n == "..N").count(), 1);
 }
 
-/// Directories that other volumes are mounted on stay through updates. A container's link in place of one leads
-/// nowhere.
+/// Directories on which other volumes are mounted stay through updates. A container's link in place of such a directory
+/// has no effect.
 #[test]
 fn directories_for_other_mounts_are_beside_the_files() {
     let v = Volume::new();

@@ -1,7 +1,7 @@
-//! Files below a directory to which containers may write as well.
+//! Opens files below a directory to which containers may also write.
 //!
-//! Invariants: every path is resolved by the kernel below a descriptor; inside a volume no link of any
-//! kind and no mount is followed. Nothing here waits for another process: a FIFO opens at once.
+//! Invariants: the kernel resolves every path below a descriptor. Inside a volume no link of any kind and no mount is
+//! followed. Opening never waits for another process, not even with a FIFO.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,7 +13,7 @@ use nix::dir::Dir;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 
-/// The directory of a volume, as the one whose root directory `root` is sees it.
+/// Opens the directory of a volume. `path` is resolved as by a process with the root directory `root`.
 pub(super) fn open_volume(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     let how = OpenHow::new()
         .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
@@ -21,7 +21,7 @@ pub(super) fn open_volume(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     Ok(openat2(root, path, how)?)
 }
 
-/// Opens a path below a directory; a new file gets `mode`.
+/// Opens a path below a directory. A new file gets `mode`.
 pub(super) fn open(
     dir: impl AsFd,
     path: impl AsRef<Path>,
@@ -32,7 +32,7 @@ pub(super) fn open(
         | ResolveFlag::RESOLVE_NO_SYMLINKS
         | ResolveFlag::RESOLVE_NO_MAGICLINKS
         | ResolveFlag::RESOLVE_NO_XDEV;
-    // With O_PATH nothing is opened that could wait, and the kernel takes neither flag.
+    // An open with O_PATH never waits, and the kernel does not accept the two flags with it.
     let no_wait = match flags.contains(OFlag::O_PATH) {
         true => OFlag::empty(),
         false => OFlag::O_NONBLOCK | OFlag::O_NOCTTY,
@@ -50,7 +50,7 @@ pub(super) fn open_dir(dir: impl AsFd, path: impl AsRef<Path>) -> io::Result<Own
     open(dir, path, flags, Mode::empty())
 }
 
-/// At most `limit` names of a directory, without `.` and `..`.
+/// Returns at most `limit` names of a directory, without `.` and `..`.
 pub(super) fn names(dir: impl AsFd, limit: usize) -> io::Result<Vec<OsString>> {
     let mut entries = Dir::from_fd(open_dir(dir, ".")?)?;
     let names = entries.iter().map(|entry| {

@@ -1,6 +1,6 @@
 //! `persistentVolumeClaim`: a directory of the node that outlives its pods.
 //!
-//! Invariant: podprobe never removes it, nor anything in it.
+//! Invariant: podprobe never removes the directory or anything in it.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -29,7 +29,7 @@ impl VolumeType for ClaimVolume {
         let name = &claim.ok_or(SetUpError::NoClaim)?.claim_name;
         let namespace = &of.pod.metadata.namespace;
         let source = of.claims.join(namespace).join(name);
-        // The name of an object that is there is a good name for a directory; any other may be none.
+        // The name of an existing object is valid as the name of a directory. Any other name may not be valid.
         if !of.objects.has_claim(namespace, name) {
             let kind = ObjectKind::PersistentVolumeClaim;
             return Ok(SetUp {
@@ -56,8 +56,9 @@ impl VolumeType for ClaimVolume {
     }
 }
 
-/// Every user of a container may write into a new one, as with local-path provisioners; what is there already keeps
-/// its mode. No user of the node reaches it: the directory above is root's.
+/// Makes the directory of a claim. Every user of a container may write to a new directory, as with local-path
+/// provisioners. An existing directory keeps its mode. No user of the node can reach the directory, because its parent
+/// is private to root.
 fn make(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `configMap`: keys of a ConfigMap as files.
+//! `configMap`: the keys of a ConfigMap as files.
 
 use std::path::Path;
 

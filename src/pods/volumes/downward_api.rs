@@ -1,4 +1,4 @@
-//! `downwardAPI`: fields of the pod as files.
+//! `downwardAPI`: the fields of the pod as files.
 
 use std::path::Path;
 

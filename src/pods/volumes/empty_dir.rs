@@ -1,4 +1,4 @@
-//! `emptyDir`: a directory of the pod's own, on the disk, in memory or in huge pages.
+//! `emptyDir`: a directory for one pod, on the disk, in memory or in huge pages.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -21,7 +21,7 @@ impl VolumeType for EmptyDirVolume {
         "kubernetes.io/empty-dir"
     }
 
-    /// True also for a volume without a source (kubelet-probes 1.1).
+    /// True for an `emptyDir`, and for a volume without a source (kubelet-probes 1.1).
     fn supports(&self, volume: &Volume) -> bool {
         volume.empty_dir.is_some() || !volume.has_source()
     }
@@ -36,7 +36,7 @@ impl VolumeType for EmptyDirVolume {
         let made = make_private(dir)
             .and_then(|()| fs::set_permissions(dir, Permissions::from_mode(0o777)));
         made.map_err(|e| SetUpError::make(dir, e))?;
-        // The kernel makes a hugetlbfs without room from a size of less than a page.
+        // With a size of less than a page the kernel makes a hugetlbfs without room.
         let size = spec.size_limit.as_ref().and_then(positive);
         let tmpfs = (medium == "Memory" || page_size.is_some()).then(|| Tmpfs {
             path: dir.to_owned(),
@@ -54,14 +54,15 @@ impl VolumeType for EmptyDirVolume {
         true
     }
 
-    /// In memory the file system keeps it.
+    /// Returns the size limit of a volume on the disk. The file system enforces the limit of a volume in memory.
     fn size_limit<'v>(&self, volume: &'v Volume) -> Option<&'v Quantity> {
         let spec = volume.empty_dir.as_ref()?;
         spec.size_limit.as_ref().filter(|_| spec.medium.is_empty())
     }
 }
 
-/// Bytes. A container of the pod must request pages of this size (kubelet-volumes 8).
+/// Returns the page size of the medium in bytes. A container of the pod must request pages of this size
+/// (kubelet-volumes 8).
 fn huge_page_size(pod: &Pod, medium: &str) -> Result<u64, SetUpError> {
     let requests = pod.spec.all_containers().map(|c| &c.resources.requests);
     let sizes = requests.flat_map(|all| all.keys().filter_map(|name| page_size(name)));

@@ -1,4 +1,4 @@
-//! Why a volume is not ready. The texts begin as the kubelet's where it has one.
+//! The reasons why a volume is not ready. The texts begin like the kubelet's if it has one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use crate::api::field::aggregate;
 use crate::api::field_ref::FieldRefError;
 use crate::api::objects::ObjectKind;
 
-/// A volume that is not ready, in the kubelet's words.
+/// The error of a volume that is not ready, in the kubelet's words.
 #[derive(Debug, thiserror::Error)]
 #[error("MountVolume.SetUp failed for volume {volume:?} : {cause}")]
 pub struct VolumeError {
-    /// Name of the volume.
+    /// The name of the volume.
     pub volume: String,
-    /// The cause.
+    /// The reason why the volume is not ready.
     #[source]
     pub cause: SetUpError,
 }
@@ -29,13 +29,13 @@ impl VolumeError {
     }
 }
 
-/// A reason why a volume cannot be made, filled or given to the pod's group.
+/// The reason why a volume cannot be made, filled or given to the pod's group.
 #[derive(Debug, thiserror::Error)]
 pub enum SetUpError {
-    /// No type of volume supports it.
+    /// No type of volume supports the volume.
     #[error("no type of volume that podprobe has")]
     NoType,
-    /// A path of the node is not what the pod says.
+    /// A path on the node differs from the pod's spec.
     #[error(transparent)]
     HostPath(#[from] HostPathError),
     /// The volume is a claim without a name.
@@ -44,12 +44,12 @@ pub enum SetUpError {
     /// The directory of the volume cannot be made.
     #[error("cannot make {}: {source}", .dir.display())]
     Make {
-        /// The directory.
+        /// The path of the directory.
         dir: PathBuf,
         /// The kernel's error.
         source: io::Error,
     },
-    /// The containers request pages of several sizes, and the medium names none of them.
+    /// The containers request pages of several sizes, and the medium does not name one of them.
     #[error("medium: {0} can't be used if container requests multiple huge page sizes")]
     ManyPageSizes(String),
     /// No container requests pages that fit the medium.
@@ -63,13 +63,13 @@ pub enum SetUpError {
     /// The directory of the volume cannot be opened.
     #[error("cannot open its directory: {0}")]
     Open(#[source] io::Error),
-    /// The file system of the directory is unknown.
+    /// The file system of the directory cannot be determined.
     #[error("cannot look at its directory: {0}")]
     Look(#[source] Errno),
-    /// The content of objects must not be on a disk.
+    /// The directory is not in memory, but the content of objects must not be on a disk.
     #[error("its directory is not in memory")]
     NotInMemory,
-    /// The object or field that the volume shows has no files.
+    /// The object or field that the volume shows has no valid files.
     #[error(transparent)]
     Content(#[from] ContentError),
     /// The files of the volume cannot be written.
@@ -86,13 +86,13 @@ impl SetUpError {
     }
 }
 
-/// A reason why a path of the node cannot be a `hostPath` volume.
+/// The reason why a path on the node cannot be a `hostPath` volume.
 #[derive(Debug, thiserror::Error)]
 pub enum HostPathError {
     /// The volume is a `hostPath` without a path.
     #[error("it names no hostPath")]
     NoPath,
-    /// Kubernetes has no such type.
+    /// Kubernetes has no `hostPath` type with this name.
     #[error("unknown type {0:?}")]
     UnknownType(String),
     /// The missing file or directory cannot be made.
@@ -103,14 +103,14 @@ pub enum HostPathError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// Nothing is at the path, and the type does not say that something is made there.
+    /// The path does not exist, and its type does not create it.
     #[error("hostPath {path} doesn't exist; create the {word} first{}", or_create(.type_))]
     Missing {
         /// The path on the node.
         path: String,
-        /// The file that the type asks for, in words.
+        /// The kind of file that the type requires, in words.
         word: &'static str,
-        /// The type.
+        /// The `hostPath` type.
         type_: String,
     },
     /// The file at the path cannot be looked at.
@@ -121,16 +121,16 @@ pub enum HostPathError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The file at the path is not of the type.
+    /// The file at the path is not of the required type.
     #[error(
         "hostPath type check failed: {path} is not a {word}, it's a {is}; name a {word} or change the type"
     )]
     OtherType {
         /// The path on the node.
         path: String,
-        /// The file that the type asks for, in words.
+        /// The kind of file that the type requires, in words.
         word: &'static str,
-        /// The file that is there, in the word of Kubernetes.
+        /// The kind of file that exists at the path, in Kubernetes' word.
         is: &'static str,
     },
 }
@@ -143,7 +143,7 @@ fn or_create(type_: &str) -> &'static str {
     }
 }
 
-/// A reason why an object or a field of the pod cannot be the content of a volume.
+/// The reason why an object or a field of the pod cannot be the content of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
     /// The object is missing.
@@ -163,7 +163,7 @@ pub enum ContentError {
     /// A field or a resource of the pod has no value.
     #[error(transparent)]
     Field(#[from] FieldRefError),
-    /// A file cannot have the path.
+    /// The path of a file is not valid.
     #[error("invalid path: {rule}: {path:?}")]
     Path {
         /// The rule that the path breaks.
@@ -171,10 +171,10 @@ pub enum ContentError {
         /// The path as written.
         path: String,
     },
-    /// Two files have paths of which one leads through the other.
+    /// A path is both a file and the directory of another file.
     #[error("path {0:?} is a file and a directory")]
     FileAndDirectory(String),
-    /// Several sources of a projected volume are wrong, in their order.
+    /// The errors of several sources of a projected volume, in their order.
     #[error("{}", aggregate(.0))]
     Sources(Vec<ContentError>),
 }
@@ -191,28 +191,28 @@ impl ContentError {
 /// A rule for the path of a file in a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathRule {
-    /// The path names a file.
+    /// The path must not be empty.
     #[error("must not be empty")]
     NotEmpty,
-    /// The path begins in the volume.
+    /// The path must be relative to the volume.
     #[error("must be relative path")]
     Relative,
-    /// The path is not too long for the kernel.
+    /// The path must not be longer than the kernel accepts.
     #[error("must be less than or equal to 4096 characters")]
     Length,
-    /// The path does not lead through too many directories.
+    /// The path must not have too many parts.
     #[error("must have at most 100 parts")]
     Parts,
-    /// The path is a text of the kernel.
+    /// The path must not have a NUL character.
     #[error("must not contain a NUL character")]
     NoNul,
-    /// The path does not leave the volume.
+    /// The path must not lead out of the volume.
     #[error("must not contain '..'")]
     NoParent,
-    /// No name in the path is too long for a file system.
+    /// No name in the path may be longer than a file system accepts.
     #[error("filenames must be less than or equal to 255 characters")]
     NameLength,
-    /// The path is none that the volume keeps for itself.
+    /// The path must not begin with `..`: such names are reserved for the volume's own files.
     #[error("must not start with '..'")]
     NotReserved,
 }

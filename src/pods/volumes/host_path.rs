@@ -28,7 +28,7 @@ impl VolumeType for HostPathVolume {
     }
 }
 
-/// The rule of a hostPath type: which files fit it, and how a missing one is made.
+/// The rule of a `hostPath` type: which files fit, and how a missing file is made.
 struct TypeRule {
     word: &'static str,
     fits: fn(&fs::FileType) -> bool,
@@ -51,7 +51,7 @@ fn make_file(path: &Path) -> io::Result<()> {
 fn type_rule(type_: &str) -> Option<TypeRule> {
     let rule = |word, fits, create| Some(TypeRule { word, fits, create });
     match type_ {
-        // No check; a missing path becomes a directory, as in containerd.
+        // Without a type there is no check. A missing path becomes a directory, as in containerd.
         "" => rule("path", |_| true, Some(make_directory)),
         "DirectoryOrCreate" => rule("directory", fs::FileType::is_dir, Some(make_directory)),
         "Directory" => rule("directory", fs::FileType::is_dir, None),
@@ -64,7 +64,7 @@ fn type_rule(type_: &str) -> Option<TypeRule> {
     }
 }
 
-/// Checks the type, and creates a missing path if the type says so.
+/// Checks that the file has the right type. Creates a missing file if its type requires this.
 fn check(host_path: &HostPath) -> Result<(), HostPathError> {
     let (path, type_) = (host_path.on_node().into_owned(), &host_path.type_);
     let rule = type_rule(type_).ok_or_else(|| HostPathError::UnknownType(type_.clone()))?;

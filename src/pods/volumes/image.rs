@@ -1,7 +1,7 @@
 //! `image`: the files of an image, read-only.
 //!
-//! As in the kubelet nothing is set up here: the image is ensured before a container that mounts the volume, and the
-//! runtime mounts it for that container.
+//! As in the kubelet, nothing is set up in advance. The image is ensured before a container that mounts the volume
+//! starts, and the runtime mounts the image for that container.
 
 use std::path::{Path, PathBuf};
 

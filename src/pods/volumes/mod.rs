@@ -1,12 +1,11 @@
-//! Volumes: the types of volumes, and how each makes a directory on the node.
+//! Volumes: the types of volumes, and the way in which each makes a directory on the node.
 //!
-//! Invariants: a type of volume is one implementor of [`VolumeType`], in a file of its own and in
-//! the list of [`Volumes::new`]; nothing outside this module asks which type a volume has. A volume
-//! lives in the directory `<pod>/volumes/<type>/<name>` until its pod has finished. Setting up a
-//! volume again does no harm.
+//! Invariants: each type of volume is one implementor of [`VolumeType`], in a file of its own and in the list of
+//! [`Volumes::new`]. No code outside this module depends on the type of a volume. A volume lives in the directory
+//! `<pod>/volumes/<type>/<name>` until its pod has finished. A volume may be set up again without harm.
 //!
-//! The content of a volume of objects lies in a tmpfs that the sandbox mounts in its own mount
-//! namespace, so it is never on a disk and never seen on the node. It is written from outside, below
+//! The content of a volume of objects is in a tmpfs that the sandbox mounts in its own mount namespace. So the content
+//! is never on a disk and never visible on the node. It is written from outside, below
 //! [`crate::engine::runtime::Runtime::volumes_root`], before the containers start and whenever it changes.
 
 mod atomic_writer;
@@ -54,32 +53,32 @@ pub struct Context<'a> {
     pub objects: &'a ObjectSet,
     /// The node's resources, for the limits in a downwardAPI volume.
     pub allocatable: Allocatable,
-    /// The directory of the claims.
+    /// The directory that has the directories of all claims.
     pub claims: &'a Path,
 }
 
 /// A type of volume (the kubelet's volume plugin).
 pub trait VolumeType: Send + Sync {
-    /// The name of the type as in Kubernetes, `kubernetes.io/empty-dir`.
+    /// Returns the name of the type in Kubernetes, for example `kubernetes.io/empty-dir`.
     fn plugin_name(&self) -> &'static str;
 
     /// Tells whether the volume is of this type.
     fn supports(&self, volume: &Volume) -> bool;
 
-    /// Makes the volume ready for containers; `dir` is its own directory, which may not exist yet.
-    /// Idempotent: data of containers stays.
+    /// Makes the volume ready for containers. `dir` is the volume's own directory, which may not exist yet. May be
+    /// called again: data of containers stays.
     ///
     /// # Errors
-    /// Returns the cause. The pod waits with ContainerCreating, and the set-up is tried again.
+    /// Returns [`SetUpError`] if the volume is not ready. The pod waits with ContainerCreating, and the set-up is tried
+    /// again.
     fn set_up(&self, of: &Context<'_>, volume: &Volume, dir: &Path) -> Result<SetUp, SetUpError>;
 
-    /// The files of a volume of objects, or the reason why there are none; None for other
-    /// types.
+    /// Returns the files of a volume of objects, or the reason why it has none. Returns `None` for other types.
     fn content(&self, _: &Context<'_>, _: &Volume) -> Option<Result<Payload, ContentError>> {
         None
     }
 
-    /// The image that the runtime mounts instead of a path of the node; None for other types.
+    /// Returns the image that the runtime mounts instead of a path on the node. Returns `None` for other types.
     fn image<'v>(&self, _: &'v Volume) -> Option<&'v ImageVolume> {
         None
     }
@@ -94,34 +93,34 @@ pub trait VolumeType: Send + Sync {
         false
     }
 
-    /// The most that may lie in it on the disk; None for no limit, and where something else keeps it.
+    /// Returns the size limit of the volume on the disk. Returns `None` if there is no limit, or if the file system
+    /// enforces the limit.
     fn size_limit<'v>(&self, _: &'v Volume) -> Option<&'v Quantity> {
         None
     }
 
-    /// Removes the volume if it belongs only to the pod. Called when the pod has finished; `dir`
-    /// may not exist.
+    /// Removes the volume if it belongs only to the pod. Called when the pod has finished. `dir` may not exist.
     ///
     /// # Errors
-    /// Returns an error if the volume could not be removed; this is tried again.
+    /// Returns an error if the volume could not be removed. The removal is tried again.
     fn tear_down(&self, dir: &Path) -> io::Result<()> {
         remove_tree(dir)
     }
 }
 
-/// A volume that is ready.
+/// A volume that is ready for containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetUp {
     /// The path that containers mount.
     pub source: PathBuf,
-    /// A tmpfs that the sandbox mounts there first.
+    /// The tmpfs that the sandbox first mounts at `source`, if there is one.
     pub tmpfs: Option<Tmpfs>,
-    /// The reason why no new sandbox may use the volume yet. A sandbox that runs is not ended for this.
+    /// The reason why no new sandbox may use the volume yet. A running sandbox is not ended because of it.
     pub missing: Option<ContentError>,
 }
 
 impl SetUp {
-    /// A volume at that path.
+    /// Makes a volume with this path.
     fn at(source: PathBuf) -> Self {
         Self {
             source,
@@ -130,8 +129,8 @@ impl SetUp {
         }
     }
 
-    /// A volume whose content is written into memory; `dir` is made. Its mode is the kubelet's: 1777 if it is `is_sticky`, else
-    /// 0777.
+    /// Makes a volume with content that is written into memory. Makes the directory `dir`. The mode of the tmpfs is the
+    /// kubelet's: 1777 with `is_sticky`, else 0777.
     fn in_memory(dir: &Path, is_sticky: bool) -> Result<Self, SetUpError> {
         make_private(dir).map_err(|e| SetUpError::make(dir, e))?;
         let tmpfs = Tmpfs {
@@ -147,22 +146,22 @@ impl SetUp {
     }
 }
 
-/// A volume on the disk whose size has a limit.
+/// A volume on the disk that has a size limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitedVolume {
     /// The name of the volume in the pod.
     pub name: String,
     /// The directory of the volume, which may not exist yet.
     pub dir: PathBuf,
-    /// Bytes, at least 1.
+    /// The limit in bytes, at least 1.
     pub limit: u64,
-    /// The limit as written.
+    /// The limit as written in the spec.
     pub written: String,
 }
 
-/// The types of volumes that this node has.
+/// The types of volumes that this node supports.
 pub struct Volumes {
-    /// The first type that supports a volume is its type.
+    /// The types in order. The first type that supports a volume is its type.
     types: Vec<Box<dyn VolumeType>>,
 }
 
@@ -173,7 +172,7 @@ impl Default for Volumes {
 }
 
 impl Volumes {
-    /// Every type.
+    /// Makes the list with every type.
     pub fn new() -> Self {
         Self {
             types: vec![
@@ -189,20 +188,20 @@ impl Volumes {
         }
     }
 
-    /// Adds a type that is asked before the others.
+    /// Adds a type that is tried before the others.
     #[must_use]
     pub fn with(mut self, more: Box<dyn VolumeType>) -> Self {
         self.types.insert(0, more);
         self
     }
 
-    /// The kubelet's name of the type of a volume; None for one that no type supports.
+    /// Returns the kubelet's name for the type of a volume, or `None` if no type supports the volume.
     pub fn plugin_name(&self, volume: &Volume) -> Option<&'static str> {
         Some(self.type_of(volume)?.plugin_name())
     }
 
-    /// Makes every volume of a pod ready. `pod_dir` is the pod's directory. What keeps a new sandbox
-    /// from being made is in [`MountedVolumes::check`].
+    /// Makes every volume of a pod ready. `pod_dir` is the pod's directory. If a new sandbox must not be made yet,
+    /// [`MountedVolumes::check`] returns the reason.
     ///
     /// # Errors
     /// Returns the error of the first volume that is not ready.
@@ -220,7 +219,7 @@ impl Volumes {
         Ok(mounted)
     }
 
-    /// The volumes of objects, with what should be in them; none for most pods.
+    /// Returns the volumes of objects with the files that they should have. Most pods have no such volumes.
     pub fn update(&self, of: &Context<'_>, pod_dir: &Path) -> MountedVolumes {
         let mut mounted = MountedVolumes::new(FsGroup::of(of.pod));
         mounted.contents = self.contents(of, pod_dir);
@@ -241,11 +240,10 @@ impl Volumes {
         volumes.filter_map(content).collect()
     }
 
-    /// Removes the volumes that belong only to the pod. Called when nothing of the pod runs any
-    /// more.
+    /// Removes the volumes that belong only to the pod. Called when no container of the pod runs any more.
     ///
     /// # Errors
-    /// Returns an error if a part could not be removed; the rest is gone.
+    /// Returns an error if a volume could not be removed. The other volumes are removed then.
     pub fn tear_down(&self, pod: &Pod, pod_dir: &Path) -> io::Result<()> {
         let mut result = Ok(());
         for volume in &pod.spec.volumes {
@@ -256,7 +254,7 @@ impl Volumes {
         result
     }
 
-    /// The volumes whose size has a limit that nothing but a look at them keeps; none for most pods.
+    /// Returns the volumes with a size limit that only a measurement can enforce. Most pods have no such volumes.
     pub fn limited(&self, pod: &Pod, pod_dir: &Path) -> Vec<LimitedVolume> {
         let limited = |volume: &Volume| {
             let t = self.type_of(volume)?;
@@ -277,13 +275,13 @@ impl Volumes {
     }
 }
 
-/// A limit in bytes. As in the kubelet 0 is no limit.
+/// Returns a limit in bytes. 0 means no limit, as in the kubelet.
 fn positive(limit: &Quantity) -> Option<u64> {
     let bytes = limit.value().and_then(|n| u64::try_from(n).ok());
     bytes.filter(|&n| n > 0)
 }
 
-/// `<pod>/volumes/kubernetes.io~empty-dir/<name>`.
+/// Returns a path such as `<pod>/volumes/kubernetes.io~empty-dir/<name>`.
 fn directory(t: &dyn VolumeType, volume: &Volume, pod_dir: &Path) -> PathBuf {
     let plugin = t.plugin_name().replace('/', "~");
     pod_dir.join("volumes").join(plugin).join(&volume.name)

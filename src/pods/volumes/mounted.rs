@@ -1,4 +1,4 @@
-//! The volumes of one pod, and how their content comes to lie in them.
+//! The volumes of one pod, and the writing of their content.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -19,22 +19,22 @@ use crate::engine::runtime::Tmpfs;
 pub(super) struct Content {
     pub(super) volume: String,
     pub(super) dir: PathBuf,
-    /// Directories in it that other volumes are mounted on.
+    /// The directories in the volume on which other volumes are mounted.
     pub(super) mount_points: BTreeSet<PathBuf>,
     pub(super) payload: Result<Payload, ContentError>,
 }
 
-/// The volumes of one pod, ready.
+/// The volumes of one pod that are ready for its containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountedVolumes {
     sources: BTreeMap<String, PathBuf>,
-    /// The volumes that have no path, because they are images.
+    /// The volumes that are images and have no path.
     images: BTreeMap<String, ImageVolume>,
     read_only: BTreeSet<String>,
     tmpfs: Vec<Tmpfs>,
-    /// The volumes that refer to something that is not there.
+    /// The volumes that refer to a missing object.
     missing: Vec<(String, ContentError)>,
-    /// The volumes that are given to the group.
+    /// The volumes that are given to the pod's group.
     of_group: Vec<String>,
     group: Option<FsGroup>,
     pub(super) contents: Vec<Content>,
@@ -74,12 +74,12 @@ impl MountedVolumes {
         self.tmpfs.extend(ready.tmpfs);
     }
 
-    /// The path of the volume of this name; an image has none.
+    /// Returns the path of the volume with this name. A volume that is an image has no path.
     pub fn source(&self, name: &str) -> Option<&Path> {
         self.sources.get(name).map(PathBuf::as_path)
     }
 
-    /// The image that the volume of this name is.
+    /// Returns the image of the volume with this name, if the volume is an image.
     pub fn image(&self, name: &str) -> Option<&ImageVolume> {
         self.images.get(name)
     }
@@ -89,12 +89,12 @@ impl MountedVolumes {
         self.read_only.contains(name)
     }
 
-    /// The tmpfs that the sandbox must mount.
+    /// Returns every tmpfs that the sandbox must mount.
     pub fn tmpfs(&self) -> &[Tmpfs] {
         &self.tmpfs
     }
 
-    /// Tells whether a new sandbox can use the volumes.
+    /// Checks that a new sandbox can use the volumes.
     ///
     /// # Errors
     /// Returns the error of the first volume whose objects are missing.
@@ -117,7 +117,7 @@ impl MountedVolumes {
     /// [`crate::engine::runtime::Runtime::volumes_root`].
     ///
     /// # Errors
-    /// The volumes of which some files could not be given.
+    /// Returns the errors of the volumes with files that could not be given to the group.
     pub fn give_to_group(&self, root: &OwnedFd) -> Vec<VolumeError> {
         let Some(group) = self.group else {
             return Vec::new();
@@ -130,7 +130,7 @@ impl MountedVolumes {
         self.of_group.iter().filter_map(give).collect()
     }
 
-    /// Brings the content of the volumes up to date. Returns those that are not.
+    /// Brings the content of the volumes up to date. Returns the volumes that could not be brought up to date.
     pub fn fill(&self, root: &OwnedFd) -> Vec<Outdated> {
         let contents = self.contents.iter();
         contents.filter_map(|c| self.fill_one(root, c)).collect()
@@ -157,7 +157,7 @@ impl MountedVolumes {
     }
 }
 
-/// Opens a volume whose content must not be on a disk.
+/// Opens a volume whose content must not be on a disk. Fails if it is not in memory.
 fn open_in_memory(root: &OwnedFd, dir: &Path) -> Result<OwnedFd, SetUpError> {
     let volume = open_volume(root, dir).map_err(SetUpError::Open)?;
     match fstatfs(&volume).map(|fs| fs.filesystem_type()) {

@@ -1,4 +1,5 @@
-//! Mounts below a volume of objects: the directories they need in it, because nothing can be made there later.
+//! Mounts below a volume of objects. The directories that they need are made in advance, because nothing can be made in
+//! the volume later.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -6,8 +7,8 @@ use std::path::{Component, Path, PathBuf};
 use crate::api::Pod;
 use crate::api::pod::{Container, VolumeMount};
 
-/// Where the containers of a pod mount other volumes below this one, relative to it. Of a mount below
-/// another such mount only the upper one is here.
+/// Returns the paths below this volume at which the pod's containers mount other volumes, relative to the volume. If
+/// one such mount lies below another, only the upper path is returned.
 pub(super) fn mount_points(pod: &Pod, volume: &str) -> BTreeSet<PathBuf> {
     let containers = pod.spec.all_containers();
     containers.flat_map(|c| below(c, volume)).collect()
@@ -22,7 +23,7 @@ fn below(container: &Container, volume: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for at in of_volume.map(clean) {
         let mut last: Option<&PathBuf> = None;
-        // In this order a path comes before all that are below it, and these come next.
+        // In this order a path comes right before all paths below it.
         for path in all.iter().filter(|path| **path != at) {
             let Ok(relative) = path.strip_prefix(&at) else {
                 continue;
@@ -36,7 +37,7 @@ fn below(container: &Container, volume: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the path of a mount without empty parts and dots; `..` goes no further up than to the root.
+/// Returns the path of a mount without empty parts and dots. A `..` in the root directory has no effect.
 fn clean(mount: &VolumeMount) -> PathBuf {
     let mut clean = PathBuf::new();
     for part in Path::new(&*mount.destination()).components() {

@@ -1,8 +1,8 @@
 //! `fsGroup`: gives the files of a volume to a group (the kubelet's `SetVolumeOwnership`).
 //!
-//! Invariants: a file is changed through its descriptor, so that no link and no mount is followed, also
-//! when another pod changes the volume meanwhile. Memory and descriptors depend on the depth of a
-//! volume alone, which is bounded.
+//! Invariants: a file is changed through its descriptor, so no link and no mount is followed, even if another pod
+//! changes the volume meanwhile. The use of memory and descriptors depends only on the depth of a volume, which is
+//! bounded.
 
 use std::ffi::CStr;
 use std::io;
@@ -19,22 +19,22 @@ use crate::api::Pod;
 
 /// The permission bits that the group gets on a file.
 const FILE: u32 = 0o660;
-/// The permission bits that the group gets on a directory; files made in it belong to the group as well.
+/// The permission bits that the group gets on a directory. New files in the directory also get the group.
 const DIRECTORY: u32 = 0o2770;
-/// The greatest depth of directories in one another.
+/// The greatest depth of nested directories.
 const MAX_DEPTH: usize = 128;
 
-/// `fsGroup` of a pod with its policy.
+/// The `fsGroup` of a pod with its policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FsGroup {
-    /// The group.
+    /// The id of the group.
     pub(super) gid: Gid,
-    /// `fsGroupChangePolicy: OnRootMismatch`.
+    /// True for `fsGroupChangePolicy: OnRootMismatch`.
     on_root_mismatch: bool,
 }
 
 impl FsGroup {
-    /// Returns the pod's group, or `None` when the pod has none.
+    /// Returns the pod's group, or `None` if the pod has no group.
     pub(super) fn of(pod: &Pod) -> Option<Self> {
         let context = &pod.spec.security_context;
         let gid = u32::try_from(context.fs_group?).ok()?;
@@ -48,14 +48,14 @@ impl FsGroup {
     /// Gives a volume to the group.
     ///
     /// # Errors
-    /// Returns the error of the first file that could not be changed; the other files are changed.
+    /// Returns the error of the first file that could not be changed. The other files are changed.
     pub(super) fn take(self, volume: &OwnedFd) -> io::Result<()> {
         let root = fstat(volume)?;
         let mode = root.st_mode & DIRECTORY;
         if self.on_root_mismatch && root.st_gid == self.gid.as_raw() && mode == DIRECTORY {
             return Ok(());
         }
-        // The root last: with OnRootMismatch it says that the rest is done.
+        // The root directory comes last: with OnRootMismatch its group shows that all files are done.
         let inside = self.take_inside(volume, MAX_DEPTH);
         inside.and(self.take_one(volume, &root))
     }
@@ -81,7 +81,7 @@ impl FsGroup {
         use std::os::unix::ffi::OsStrExt;
         let name = std::ffi::OsStr::from_bytes(name.to_bytes());
         let file = match open(dir, name, OFlag::O_PATH, Mode::empty()) {
-            // Gone, or what is mounted there: it is not of this volume.
+            // The file is gone, or something is mounted there, which does not belong to this volume.
             Err(e) if [Some(libc::ENOENT), Some(libc::EXDEV)].contains(&e.raw_os_error()) => {
                 return Ok(());
             }
@@ -104,7 +104,7 @@ impl FsGroup {
             SFlag::S_IFDIR => DIRECTORY,
             _ => FILE,
         };
-        // The change of the group may have taken the set-group-id bit of a file, which is right.
+        // The change of the group may have cleared the set-group-id bit of a file. That is right.
         let mode = fstat(file)?.st_mode & 0o7777;
         if mode | more == mode {
             return Ok(());
@@ -117,7 +117,7 @@ fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
-/// Changes the mode of a descriptor that may be an O_PATH one, which fchmod does not take.
+/// Changes the mode of a descriptor. The descriptor may be opened with O_PATH, which fchmod does not accept.
 fn chmod(file: impl AsFd, mode: u32) -> io::Result<()> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let mode = Mode::from_bits_truncate(mode);

@@ -1,7 +1,7 @@
-//! The files of a volume whose content comes from objects or from fields of its pod.
+//! The files of a volume with content from objects or from fields of its pod.
 //!
-//! Invariants: pure. Every path is clean, relative and below the volume, and none begins with `..`.
-//! No text shows the bytes of a file: they may be a Secret's.
+//! Invariants: this module is pure. Every path is clean, relative and below the volume, and none begins with `..`. No
+//! text shows the bytes of a file, because they may come from a Secret.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,17 +12,17 @@ use crate::api::field_ref::{PodFacts, field_value, resource_value};
 use crate::api::objects::{ConfigMap, ObjectKind, Secret};
 use crate::api::pod::{DownwardApiFile, KeyToPath};
 
-/// Permission bits of a volume without `defaultMode`.
+/// The permission bits of files in a volume without `defaultMode`.
 const DEFAULT_MODE: i32 = 0o644;
-/// Longest name of a file, in bytes.
+/// The length in bytes of the longest file name.
 const NAME_MAX: usize = 255;
-/// Longest path, in bytes.
+/// The length in bytes of the longest path.
 const PATH_MAX: usize = 4096;
 
-/// Most parts of a path: a directory is a descriptor while it is removed.
+/// The most parts of a path. The removal of a directory needs a descriptor for each part.
 const PARTS_MAX: usize = 100;
 
-/// A file.
+/// A file of a volume.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct PayloadFile {
     /// The content of the file.
@@ -42,12 +42,12 @@ impl fmt::Debug for Payload {
 }
 
 impl Payload {
-    /// Path and file, by path.
+    /// Returns each path with its file, sorted by path.
     pub(super) fn files(&self) -> impl Iterator<Item = (&str, &PayloadFile)> {
         self.0.iter().map(|(path, file)| (path.as_str(), file))
     }
 
-    /// The file at that path.
+    /// Returns the file at this path.
     pub(super) fn file(&self, path: &str) -> Option<&PayloadFile> {
         self.0.get(path)
     }
@@ -57,7 +57,7 @@ impl Payload {
         self.0.len()
     }
 
-    /// Tells whether a file lies below that directory.
+    /// Tells whether a file lies below this directory.
     pub(super) fn has_below(&self, dir: &str) -> bool {
         let from = format!("{dir}/");
         let mut after = self.0.range(from.clone()..);
@@ -66,12 +66,12 @@ impl Payload {
             .is_some_and(|(path, _)| path.starts_with(&from))
     }
 
-    /// Adds the files of another source, which replace those of the same path.
+    /// Adds the files of another source. They replace files with the same path.
     pub(super) fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    /// The payload, if no path is a file and a directory at once.
+    /// Returns the payload if no path is both a file and a directory.
     ///
     /// # Errors
     /// Returns [`ContentError::FileAndDirectory`] with the first path that is both.
@@ -89,7 +89,7 @@ impl Payload {
     }
 }
 
-/// The path without empty parts and dots, as Go's `filepath.Clean` makes it.
+/// Returns the path without empty parts and dots, like Go's `filepath.Clean`.
 fn clean(path: &str) -> Result<String, ContentError> {
     let parts: Vec<&str> = path.split('/').filter(|p| !["", "."].contains(p)).collect();
     let rule = match parts.first() {
@@ -107,14 +107,14 @@ fn clean(path: &str) -> Result<String, ContentError> {
     Err(ContentError::Path { rule, path })
 }
 
-/// Which keys of an object become which files.
+/// The keys of an object that become files.
 #[derive(Clone, Copy)]
 pub(super) struct Keys<'a> {
-    /// Empty means all.
+    /// The keys with their paths. An empty list means all keys.
     pub(super) items: &'a [KeyToPath],
-    /// The mode of files whose item has none.
+    /// The mode of files whose item has no mode.
     pub(super) mode: Option<i32>,
-    /// True if the object or a key of `items` may be missing.
+    /// `Some(true)` if the object or a key of `items` may be missing.
     pub(super) optional: Option<bool>,
 }
 
@@ -149,10 +149,10 @@ impl Keys<'_> {
     }
 }
 
-/// The files of a ConfigMap of the pod's namespace.
+/// Makes the files of a ConfigMap in the pod's namespace.
 ///
 /// # Errors
-/// Returns [`ContentError`] if the object or a key is missing, or a path cannot be one.
+/// Returns [`ContentError`] if the object or a key is missing, or a path is not valid.
 pub(super) fn of_config_map(
     of: &Context<'_>,
     name: &str,
@@ -167,10 +167,10 @@ pub(super) fn of_config_map(
     keys.of(map.entries(), ContentError::NoConfigMapKey)
 }
 
-/// The files of a Secret of the pod's namespace.
+/// Makes the files of a Secret in the pod's namespace.
 ///
 /// # Errors
-/// Returns [`ContentError`] as for a ConfigMap.
+/// Returns [`ContentError`] if the object or a key is missing, or a path is not valid.
 pub(super) fn of_secret(
     of: &Context<'_>,
     name: &str,
@@ -186,17 +186,17 @@ pub(super) fn of_secret(
     keys.of(all, ContentError::NoSecretKey)
 }
 
-/// Fields of the pod as files.
+/// Makes files from fields of the pod.
 ///
 /// # Errors
-/// Returns [`ContentError`] if a field or resource has no value, or a path cannot be one.
+/// Returns [`ContentError`] if a field or resource has no value, or a path is not valid.
 pub(super) fn of_fields(
     of: &Context<'_>,
     items: &[DownwardApiFile],
     mode: Option<i32>,
 ) -> Result<Payload, ContentError> {
     let default = mode.unwrap_or(DEFAULT_MODE);
-    // Addresses are no fields of a volume.
+    // Addresses are not available as fields of a volume.
     let facts = PodFacts {
         allocatable: of.allocatable,
         ..PodFacts::default()
@@ -219,7 +219,7 @@ pub(super) fn of_fields(
 
 #[cfg(test)]
 impl Payload {
-    /// Path, mode and content of files that are all text.
+    /// Makes a payload of text files from path, mode and content.
     pub(super) fn of_texts(files: &[(&str, u32, &str)]) -> Self {
         let file = |mode: u32, data: &str| PayloadFile {
             data: data.as_bytes().to_vec(),

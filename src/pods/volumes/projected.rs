@@ -31,7 +31,7 @@ impl VolumeType for ProjectedVolume {
     }
 }
 
-/// The files of all sources, or what is wrong with each that has none.
+/// Returns the files of all sources, or the errors of all sources that have no files.
 fn content(of: &Context<'_>, volume: &Source) -> Result<Payload, ContentError> {
     let mut payload = Payload::default();
     let mut errors = Vec::new();

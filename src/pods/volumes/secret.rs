@@ -1,4 +1,4 @@
-//! `secret`: keys of a Secret as files.
+//! `secret`: the keys of a Secret as files.
 
 use std::path::Path;
 

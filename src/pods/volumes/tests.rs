@@ -63,7 +63,7 @@ fn an_empty_dir_keeps_what_is_in_it_until_the_pod_has_finished() {
     assert!(!disk.exists());
 }
 
-/// The page size of a huge-page volume is that of its medium, or the one that the pod's containers request.
+/// The page size of a huge-page volume is the one of its medium, or the one that the pod's containers request.
 #[test]
 fn huge_pages_have_the_size_that_the_pod_requests() {
     let dir = tempfile::tempdir().unwrap();
@@ -155,7 +155,7 @@ fn a_type_that_does_not_fit_names_the_volume_and_the_way_out() {
     assert_eq!(error.to_string(), expected);
 }
 
-/// Every type with a file of every kind that a test can have: only its own fits.
+/// Tries every `hostPath` type with a file of every kind that a test can have. Only the right kind fits.
 #[test]
 fn a_host_path_of_a_type_is_of_that_type_and_of_no_other() {
     let dir = tempfile::tempdir().unwrap();
@@ -185,7 +185,7 @@ fn a_host_path_of_a_type_is_of_that_type_and_of_no_other() {
     }
 }
 
-/// Returns one of the node's block devices, else one that is made for the test.
+/// Returns one of the node's block devices, or makes one for the test.
 fn a_block_device(path: &Path) -> Option<PathBuf> {
     let loop0 = PathBuf::from("/dev/loop0");
     if loop0.exists() {
@@ -202,7 +202,7 @@ fn a_block_device(path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The runtime mounts it: the node has no path of it, and no group gets it.
+/// The runtime mounts the image. So the volume has no path on the node and is not given to a group.
 #[test]
 fn an_image_is_named_and_has_no_path() {
     let dir = tempfile::tempdir().unwrap();
@@ -236,7 +236,7 @@ impl VolumeType for NameVolume {
     }
 }
 
-/// The seam: a new volume type is one implementor, and no other code knows it.
+/// A new volume type needs only one implementor. No other code knows the type.
 #[test]
 fn a_new_type_of_volume_is_set_up_mounted_and_torn_down_like_any_other() {
     let dir = tempfile::tempdir().unwrap();
@@ -289,7 +289,7 @@ fn objects() -> ObjectSet {
     .collect()
 }
 
-/// Each file of a volume with its mode and content, or the text of the error.
+/// Checks each file of a volume with its mode and content, or the text of the error.
 #[track_caller]
 fn check(source: serde_json::Value, expected: Result<&[(&str, u32, &str)], &str>) {
     let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
-//! How much lies in a volume on the disk: what `du -x` counts, in steps, so that a large volume holds nobody up.
+//! Measures the usage of a volume on the disk like `du -x`. The measurement goes in steps, so that a large volume does
+//! not delay others.
 //!
-//! Invariants: a container may change the volume at any moment, so every file is looked at below a descriptor, by one name;
-//! no link and no mount is followed, and nothing is opened but directories. A walk has at most [`DEPTH`] directories open
-//! with their listings, and [`LATER`] without; its memory does not grow with the number of files. It ends after
+//! Invariants: a container may change the volume at any moment, so every file is looked at below a descriptor, by one
+//! name. No link and no mount is followed, and only directories are opened. A walk has at most [`DEPTH`] directories
+//! open with their listings, and [`LATER`] without. Its memory does not grow with the number of files. It ends after
 //! [`MOST_ENTRIES`].
 
 use std::ffi::{CStr, OsStr};
@@ -18,33 +19,34 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 
 use super::below::open_dir;
 
-/// The most directories, each in the one before, that are read at a time.
+/// The most nested directories that are read at a time.
 const DEPTH: usize = 32;
-/// Directories further down that are kept for later.
+/// The most deeper directories that are kept open for later.
 const LATER: usize = 32;
-/// Files and directories that a walk looks at.
+/// The most files and directories that a walk looks at.
 const MOST_ENTRIES: u64 = 10_000_000;
-/// The unit of `st_blocks`.
+/// The unit of `st_blocks` in bytes.
 const BLOCK: u128 = 512;
-/// A file counts in parts, one for each of its names; a part is kept in this fraction of a byte.
+/// The number of bits after the binary point in a sum of bytes. A file with several names counts in parts, one for each
+/// name.
 const SHARE: u32 = 32;
 
 /// The usage that a walk has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes of the disk.
+    /// The number of bytes on the disk.
     pub bytes: u64,
-    /// True if everything was counted.
+    /// True if all files were counted.
     pub whole: bool,
 }
 
-/// A volume that is being counted.
+/// The walk through a volume that is being measured.
 pub struct Walk {
     device: u64,
-    /// The directories being read, each in the one before.
+    /// The directories that are being read, each nested in the one before.
     levels: Vec<Level>,
     later: Vec<OwnedFd>,
-    /// Shares of a byte.
+    /// The bytes that were counted so far, with [`SHARE`] bits after the binary point.
     sum: u128,
     entries: u64,
     whole: bool,
@@ -63,10 +65,11 @@ impl Level {
 }
 
 impl Walk {
-    /// Begins at the directory of the volume.
+    /// Begins a walk at the directory of the volume.
     ///
     /// # Errors
-    /// Returns an error if the directory cannot be opened: `NotFound` when the volume has not been set up yet.
+    /// Returns an error if the directory cannot be opened. The error is `NotFound` if the volume has not been set up
+    /// yet.
     pub fn begin(volume: &Path) -> io::Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let dir = open(volume, flags, Mode::empty())?;
@@ -83,7 +86,7 @@ impl Walk {
         Ok(walk)
     }
 
-    /// Looks at this many more files, and ends early when there are more than `limit` bytes; returns whether it has ended.
+    /// Looks at `entries` more files. Returns true if the walk has ended, or if it has found more than `limit` bytes.
     pub fn go_on(&mut self, entries: usize, limit: u64) -> bool {
         for _ in 0..entries {
             if self.bytes() > limit || !self.next() {
@@ -105,7 +108,7 @@ impl Walk {
         u64::try_from(self.sum >> SHARE).unwrap_or(u64::MAX)
     }
 
-    /// Takes one more name. Returns false when there is none.
+    /// Looks at the next name. Returns false if there are no more names.
     fn next(&mut self) -> bool {
         let Some(level) = self.levels.last_mut() else {
             return self.resume();
@@ -126,7 +129,7 @@ impl Walk {
         true
     }
 
-    /// Goes on with a directory that was left for later.
+    /// Continues with a directory that was left for later. Returns false if there is none.
     fn resume(&mut self) -> bool {
         let Some(dir) = self.later.pop() else {
             return false;
@@ -138,7 +141,7 @@ impl Walk {
         true
     }
 
-    /// A name that is gone by now, or on which something is mounted, is none of the volume's.
+    /// Looks at a name. A name that is gone by now, or on which something is mounted, does not belong to the volume.
     fn look_at(&mut self, name: &CStr) {
         let Some(level) = self
             .levels
@@ -177,7 +180,8 @@ impl Walk {
         }
     }
 
-    /// A file of several names counts once as a whole: each name counts for its part. No list of files is kept for that.
+    /// Adds the size of a file. A file with several names counts once as a whole, because each name counts for its
+    /// part. So no list of files is needed.
     fn add(&mut self, stat: &FileStat) {
         let names = match is_directory(stat) {
             true => 1,
@@ -192,7 +196,7 @@ fn is_directory(stat: &FileStat) -> bool {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR
 }
 
-/// True if the file had been replaced or removed when it was opened, or something was mounted there.
+/// True if the file was replaced or removed before it was opened, or if something was mounted there.
 fn has_changed(e: &io::Error) -> bool {
     let changed = [Errno::ENOENT, Errno::ENOTDIR, Errno::ELOOP, Errno::EXDEV];
     let of = |errno: &Errno| e.raw_os_error() == Some(*errno as i32);
@@ -234,7 +238,7 @@ mod tests {
         for name in ["second", "a/third"] {
             fs::hard_link(at("a/b/f"), at(name)).unwrap();
         }
-        // a hole takes no blocks
+        // a hole has no blocks on the disk
         File::create(at("hole")).unwrap().set_len(1 << 30).unwrap();
         symlink(outside.path(), at("link")).unwrap();
         symlink(outside.path().join("large"), at("a/file-link")).unwrap();
@@ -278,7 +282,7 @@ mod tests {
         }
         let mut steps = Walk::begin(volume.path()).unwrap();
         let count = (1..).find(|_| steps.go_on(10, NO_LIMIT)).unwrap();
-        // the names, `.`, `..` and the end of the listing
+        // the count includes the names, `.`, `..` and the end of the listing
         assert_eq!(count, 103_usize.div_ceil(10));
         assert_eq!(steps.usage(), walk(volume.path()));
         let mut early = Walk::begin(volume.path()).unwrap();
