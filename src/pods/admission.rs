@@ -67,7 +67,7 @@ pub fn node_labels(name: &str, configured: &BTreeMap<String, String>) -> BTreeMa
 /// rejected: `.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// The reason in one word.
+    /// The reason for the rejection, in one word.
     pub reason: Cow<'static, str>,
     /// The kubelet's sentence, with the part of the pod that it is about.
     pub message: String,

@@ -36,7 +36,7 @@ impl Account {
 
 struct State {
     sets: BTreeMap<PodSource, Set>,
-    /// The account of the sync loop.
+    /// The account of the sync loop, for objects that pods refer to.
     of_pods: Account,
     /// The accounts of the other readers.
     watches: Vec<Account>,
@@ -147,7 +147,7 @@ impl Objects {
         self.lock().sets.contains_key(&source)
     }
 
-    /// Replaces the set of a source.
+    /// Replaces the whole set of a source, and calls the hooks of the readers whose objects changed.
     pub fn replace(&self, source: PodSource, objects: Vec<LocalObject>) {
         let new: Set = objects.into_iter().map(|o| (o.key, o.content)).collect();
         let mut state = self.lock();
@@ -200,7 +200,7 @@ impl Objects {
     }
 }
 
-/// A reader of changes; see [`Objects::watch`].
+/// A reader of changes. It is made by [`Objects::watch`].
 pub struct ObjectWatch {
     objects: Arc<Objects>,
     place: usize,

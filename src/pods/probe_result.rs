@@ -7,9 +7,9 @@ use std::fmt;
 pub enum ProbeResult {
     /// The result is not known yet. This is the initial result of a startup probe.
     Unknown,
-    /// The successes in a row have reached successThreshold.
+    /// The number of successes in a row has reached successThreshold.
     Success,
-    /// The failures in a row have reached failureThreshold.
+    /// The number of failures in a row has reached failureThreshold.
     Failure,
 }
 

@@ -154,7 +154,7 @@ pub struct Parts {
     pub metrics: Arc<LoopMetrics>,
     /// The collector that drops back-off entries, histories, events and pauses.
     pub garbage: Box<dyn GarbageCollector>,
-    /// The pods that had data on the disk when the daemon started. Housekeeping removes each from the list once the pod
+    /// The pods that had data on the disk when the daemon started. Housekeeping removes the data of each once the pod
     /// should not run any more.
     pub pods_with_data: Vec<PodUid>,
     /// The pods that wait for room on the node.
@@ -263,7 +263,7 @@ impl SyncLoop {
         }
     }
 
-    /// Waits for the next event and does nothing else.
+    /// Waits for the next event. Does nothing else.
     fn next_event(&self) -> Event {
         let Channels {
             config,

@@ -45,11 +45,11 @@ struct Delay {
 pub struct Held {
     /// The whole delay, which the message shows.
     pub delay: Duration,
-    /// The end of the delay.
+    /// The time at which the delay ends and the container may start.
     pub retry_at: Moment,
 }
 
-/// The table of delays.
+/// The table of crash-loop delays by key.
 #[derive(Debug)]
 pub struct BackOff {
     initial: Duration,

@@ -22,7 +22,7 @@ pub fn ended_before(pod: &Pod, stored: &PodStatus, runtime: &RuntimePodStatus) -
     containers.map(|c| c.name.clone()).collect()
 }
 
-/// Decides what one sync does to the pod (8.3).
+/// Decides which actions one sync carries out (8.3).
 pub fn compute(inputs: &Inputs) -> PodActions {
     let (needed, attempt) = sandbox_needed(inputs.pod, inputs.status);
     if inputs.restart_all {
@@ -250,7 +250,7 @@ mod tests {
                 asked: &[],
             })
         };
-        // policy Never: no container stays and none starts, so the whole pod is killed
+        // The policy is Never, so no container stays and none starts. The whole pod is killed.
         assert!(message(&pod, false).kill_pod);
         pod.spec_mut().restart_policy = RestartPolicy::OnFailure;
         let kill = &message(&pod, false).kill[0];

@@ -34,9 +34,9 @@ pub struct ToKill {
 /// The actions of one sync, in this order: kill the pod or single containers, remove, create the sandbox, start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodActions {
-    /// True if every running container and the sandbox are to be killed first.
+    /// True if every running container and the sandbox must be killed first.
     pub kill_pod: bool,
-    /// True if a sandbox is to be created.
+    /// True if a sandbox must be created.
     pub create_sandbox: bool,
     /// The attempt number of the sandbox.
     pub attempt: u32,
@@ -46,25 +46,25 @@ pub struct PodActions {
     pub start: Vec<usize>,
     /// The single containers to kill.
     pub kill: Vec<ToKill>,
-    /// The instances to remove one after the other, if all containers are to restart (8.6).
+    /// The instances to remove one after the other, if all containers restart (8.6).
     pub remove: Vec<ToRemove>,
 }
 
 impl PodActions {
-    /// True if there is nothing to do.
+    /// True if the sync has nothing to do.
     pub fn is_empty(&self) -> bool {
         !self.kill_pod && !self.starts() && self.kill.is_empty() && self.remove.is_empty()
     }
 
-    /// Tells whether a sandbox or a container is to start.
+    /// Tells whether a sandbox or a container must be started.
     pub fn starts(&self) -> bool {
         self.create_sandbox || !self.init_start.is_empty() || !self.start.is_empty()
     }
 }
 
-/// The inputs of a decision.
+/// The inputs from which a sync's actions are decided.
 pub struct Inputs<'a> {
-    /// The pod.
+    /// The pod to decide about.
     pub pod: &'a Pod,
     /// The pod's status as the runtime last reported it.
     pub status: &'a RuntimePodStatus,

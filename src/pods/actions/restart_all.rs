@@ -16,7 +16,7 @@ pub const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";
 /// An instance to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToRemove {
-    /// The id of the instance.
+    /// The id of the instance to remove.
     pub id: ContainerId,
     /// The container's name.
     pub name: String,

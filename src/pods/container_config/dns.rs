@@ -26,9 +26,9 @@ pub struct ClusterDns {
 /// A warning event of the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsWarning {
-    /// The reason in one word.
+    /// The reason of the event, in one word.
     pub reason: &'static str,
-    /// The kubelet's sentence.
+    /// The text of the event: the kubelet's sentence.
     pub message: String,
 }
 

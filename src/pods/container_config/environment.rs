@@ -20,7 +20,7 @@ pub enum EnvironmentError {
         /// The name of the object.
         name: String,
     },
-    /// The object does not have the key.
+    /// The object with the value does not have the key.
     #[error("couldn't find key {key} in {object}")]
     NoKey {
         /// The key that the variable names.

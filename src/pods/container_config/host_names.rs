@@ -58,7 +58,7 @@ fn domain(pod: &Pod, cluster_domain: &str) -> String {
     if subdomain.is_empty() {
         return String::new();
     }
-    // deviations: no-cluster-domain
+    // Without a cluster domain the name ends with `svc` (deviations: no-cluster-domain).
     let dot = if cluster_domain.is_empty() { "" } else { "." };
     format!("{subdomain}.{namespace}.svc{dot}{cluster_domain}")
 }

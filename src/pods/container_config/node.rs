@@ -27,7 +27,7 @@ pub struct NodeFacts {
     pub thermal_throttle: Vec<String>,
     /// The node's addresses, the primary one first.
     pub host_ips: Vec<String>,
-    /// The resources that the node has for pods.
+    /// The resources of the node that pods can use.
     pub allocatable: Allocatable,
     /// True if the kernel can make a mount read-only with all mounts below it (mount_setattr, Linux 5.12).
     pub recursive_read_only: bool,

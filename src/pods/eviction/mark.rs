@@ -134,8 +134,10 @@ pub(super) fn write(path: &Path, mark: &Mark) -> io::Result<()> {
     atomic_file::replace(path, &serde_json::to_vec(&record)?)
 }
 
+/// Removes the file of a mark. A missing file is not an error.
+///
 /// # Errors
-/// Returns an error if the file is still there.
+/// Returns an error if the file still exists.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -87,7 +87,7 @@ impl Evictions {
         self.lock().marks.get(uid).is_some_and(|m| !m.is_over(now))
     }
 
-    /// Tells whether the pod is evicted and will start anew, so that its place on the node is kept.
+    /// Tells whether the pod is evicted or deleted and will start anew, so that its place on the node is kept.
     pub fn comes_back(&self, uid: &PodUid) -> bool {
         let state = self.lock();
         let mark = state.marks.get(uid);

@@ -17,7 +17,7 @@ const WALK_REST: u32 = 99;
 pub(super) enum Found {
     /// The walk has not reached its end.
     More,
-    /// The volume keeps its limit.
+    /// The volume is within its limit.
     Under,
     /// The volume exceeds its limit.
     Over,

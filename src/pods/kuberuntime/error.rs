@@ -38,7 +38,7 @@ impl StartErrorReason {
     }
 }
 
-/// A step of a container's start that failed.
+/// The error of a container's start, from the step that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartError {
     /// The reason, which becomes `state.waiting.reason`.

@@ -18,8 +18,8 @@ pub struct NodeDns {
     pub cluster: ClusterDns,
     /// The addresses at which podprobe itself answers DNS queries.
     pub own_dns: Vec<IpAddr>,
-    /// The node's resolv.conf file from which the files of pods are made. `None` means the default resolver of a node
-    /// without a file.
+    /// The node's resolv.conf file from which the files of pods are made. `None` means that the node itself is the
+    /// name server.
     pub resolv_conf: Option<PathBuf>,
     /// The node's address.
     pub node_ip: IpAddr,

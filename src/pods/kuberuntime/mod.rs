@@ -120,7 +120,7 @@ impl KubeRuntime {
         &self.images
     }
 
-    /// Makes the pod's directory.
+    /// Makes the directory for the pod's data.
     ///
     /// # Errors
     /// Returns the disk's error if the directory cannot be made.

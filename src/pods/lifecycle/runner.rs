@@ -22,7 +22,7 @@ use crate::pods::prober::url::ProbeUrl;
 /// The limit of a hook without a limit: a year. A finite limit lets the code compute with times.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// A reason why an httpGet hook has no answer.
+/// The reason why an httpGet hook has no answer.
 #[derive(Debug, thiserror::Error)]
 enum HttpGetError {
     /// The port does not exist or is not valid.

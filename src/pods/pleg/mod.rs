@@ -137,7 +137,7 @@ impl Pleg {
         self.counters.panics.load(Ordering::Relaxed)
     }
 
-    /// True if the thread has ended.
+    /// True if the relist thread has ended.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }

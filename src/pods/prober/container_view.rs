@@ -88,7 +88,7 @@ fn is_over(entry: &ContainerStatus, status: &PodStatus, spec: &PodSpec) -> bool 
 /// The status that was read last, with the view of the worker's container.
 #[derive(Default)]
 pub(super) struct StatusView {
-    /// The version that was read last; `None` before the first read.
+    /// The version that was read last, or `None` before the first read.
     version: Option<u64>,
     pub(super) status: Option<Arc<PodStatus>>,
     pub(super) container: ContainerView,

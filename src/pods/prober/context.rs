@@ -35,7 +35,7 @@ pub trait ProbeRecord: Send {
 /// The state of a container that still runs, as an earlier daemon has recorded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoredReady {
-    /// True if the container was ready.
+    /// True if the container was ready by the record of the earlier daemon.
     pub ready: bool,
     /// True if the container's startup probe had passed, or the container has no startup probe.
     pub started: bool,

@@ -113,9 +113,9 @@ fn join_host_port(host: &str, port: u16) -> String {
     }
 }
 
-/// The reason why there is no connection.
+/// The reason why the probe could not connect.
 enum ConnectError {
-    /// The other side caused it.
+    /// The other side caused it, or the network in between.
     Failed(String),
     /// The probe itself caused it.
     Ours(String),
@@ -135,7 +135,7 @@ impl From<DialError> for ConnectError {
 /// A connection, and the sender of requests over the connection.
 type Connected = (Link, SendRequest<Bytes>);
 
-/// The client of one probe.
+/// The gRPC client of one probe.
 struct Client<'a> {
     target: &'a Target,
     port: u16,

@@ -257,7 +257,7 @@ impl Get {
     }
 }
 
-/// The parts of one request of a probe.
+/// The parts of one request. A probe sends one more request for each redirect.
 struct Hop<'a> {
     url: &'a ProbeUrl,
     agent: &'a str,

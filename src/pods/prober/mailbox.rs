@@ -15,7 +15,7 @@ use crate::base::locks::Locked;
 pub(super) enum Woken<T> {
     /// The worker must end.
     Stop,
-    /// A trigger came.
+    /// A trigger came for the worker.
     Trigger(T),
     /// The time ran out, and neither a stop nor a trigger came.
     TimeUp,

@@ -36,21 +36,21 @@ impl fmt::Display for HandlerResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Looking up port, host and namespace.
+    /// The probe looks up port, host and namespace.
     Prepare,
-    /// Opening the TCP connection.
+    /// The probe opens the TCP connection.
     Connect,
-    /// The TLS handshake.
+    /// The probe does the TLS handshake.
     #[serde(rename = "TLS")]
     Tls,
-    /// Sending the request.
+    /// The probe sends the request.
     Send,
-    /// Waiting for or reading the answer.
+    /// The probe waits for the answer or reads it.
     Read,
-    /// Bringing the command into the container.
+    /// The runtime brings the command into the container.
     #[serde(rename = "exec start")]
     ExecStart,
-    /// Running the command.
+    /// The command runs.
     Run,
 }
 

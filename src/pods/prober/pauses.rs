@@ -31,7 +31,7 @@ pub struct ProbeKey {
     pub uid: PodUid,
     /// The name of the container.
     pub container: String,
-    /// The probe type.
+    /// The type of the probe.
     pub probe_type: ProbeType,
 }
 
@@ -39,7 +39,7 @@ pub struct ProbeKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PausedProbe {
-    /// The container whose probe is paused.
+    /// The name of the container with the paused probe.
     pub container: String,
     /// The type of the paused probe.
     pub probe_type: ProbeType,
@@ -58,11 +58,11 @@ struct Pause {
 #[derive(Default)]
 struct State {
     pauses: BTreeMap<ProbeKey, Pause>,
-    /// True if the file differs from the memory.
+    /// True if the file is older than the memory.
     dirty: bool,
 }
 
-/// All pauses.
+/// The pauses of all pods.
 #[derive(Default)]
 pub struct Pauses {
     state: Mutex<State>,

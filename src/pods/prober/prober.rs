@@ -25,7 +25,7 @@ use crate::pods::events::{EventType, Recorder};
 /// The most tries of a handler that returns errors.
 pub const MAX_TRIES: u32 = 3;
 
-/// Runs probes.
+/// Runs probes with retries, and writes their events.
 pub struct Prober {
     runtime: Arc<dyn Runtime>,
     recorder: Arc<Recorder>,
@@ -35,13 +35,13 @@ pub struct Prober {
 /// The subject of a probe: an instance of a container in a pod.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
-    /// The pod.
+    /// The pod of the container.
     pub pod: &'a Pod,
     /// The pod's stored API status, with the pod's addresses.
     pub status: &'a PodStatus,
     /// The name of the container.
     pub container: &'a str,
-    /// The instance of the container.
+    /// The id of the container's instance.
     pub id: &'a ContainerId,
 }
 
@@ -196,7 +196,7 @@ impl Prober {
         Ok(target)
     }
 
-    // None of the handlers is inlined: a frame that holds them all would be resident in the stack of each worker.
+    // None of the handlers is inlined: a frame with all of them would stay resident in the stack of each worker.
     fn try_once(&self, prepared: &Prepared, id: &ContainerId) -> Outcome {
         let timeout = prepared.timeout;
         match &prepared.action {
@@ -270,7 +270,7 @@ enum Action {
         port: u16,
         service: String,
     },
-    /// The container has no such probe.
+    /// The container has no probe of this type.
     Nothing,
     /// The probe cannot be prepared, so each run is an error.
     Impossible(PrepareError),

@@ -17,9 +17,9 @@ pub const UPDATES_CAPACITY: usize = 20;
 /// A change of a cached result, for the sync loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// The id of the instance.
+    /// The id of the container's instance.
     pub container: ContainerId,
-    /// The new value.
+    /// The new result.
     pub result: ProbeResult,
     /// The UID of the pod.
     pub pod: PodUid,

@@ -45,7 +45,7 @@ pub(super) enum Trigger {
 
 /// The reason why the thread of a worker ends.
 pub(super) enum ThreadEnd {
-    /// The worker is over.
+    /// The worker has ended for good.
     WorkerOver(WorkerKey),
     /// The thread cannot continue. The worker continues on another thread.
     ThreadLost(Box<Job>),
@@ -230,7 +230,7 @@ impl Job {
         }
     }
 
-    /// Kubelet-probes 2.6: runs a step and catches its panic. The panic is logged and counted, and the worker continues.
+    /// Kubelet-probes 2.6: runs a step and catches its panic, which is logged and counted. The worker continues.
     #[inline(never)]
     fn guarded_step(&mut self) -> bool {
         match catch_unwind(AssertUnwindSafe(|| self.step())) {

@@ -1,7 +1,7 @@
 //! The URLs of an httpGet probe: made from the path in the spec, or from a redirect (kubelet-probes 3.4).
 //!
-//! Invariants: this module is pure. A URL is always absolute, with scheme and host. Its path has only bytes that are
-//! allowed in a request line. Its query has no control characters and is sent as written, as in Go.
+//! Invariants: this module is pure. A URL is always absolute, and the URL of a probe has host and port. Its path
+//! has only bytes that are allowed in a request line. Its query has no control characters and is sent as written, as in Go.
 
 use std::fmt;
 

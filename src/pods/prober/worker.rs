@@ -18,7 +18,7 @@ use crate::pods::prober::results::ProbeResult;
 /// manager (kubelet-probes 2.4).
 pub const OLDER_MARGIN: Duration = Duration::from_secs(10);
 
-/// The inputs of a step.
+/// The inputs of a worker's step.
 pub struct StepInputs<'a> {
     /// The container in the pod's stored API status.
     pub container: &'a ContainerView,
@@ -46,13 +46,13 @@ pub enum Action {
 /// The worker's next move after the first half of a step, which ends before the handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Wait for the next tick.
+    /// The worker waits for the next tick.
     Continue,
-    /// Wait for the end of the initial delay (row 8).
+    /// The worker waits for the end of the initial delay (row 8).
     Delayed(Moment),
-    /// End the worker.
+    /// The worker ends.
     Exit,
-    /// Run the handler against this instance and call [`Worker::after`].
+    /// The handler must run against this instance. Then call [`Worker::after`].
     Probe(ContainerId),
 }
 
@@ -63,7 +63,7 @@ pub struct Before {
     pub actions: Vec<Action>,
     /// True if the worker has just begun to watch another instance.
     pub adopted: bool,
-    /// The next move.
+    /// The worker's next move.
     pub next: Next,
 }
 
@@ -690,7 +690,7 @@ mod tests {
         check_delay(100_000, true);
     }
 
-    /// Lessons B5: setting the wall clock back or forward moves no probe.
+    /// Lessons B5: a change of the wall clock does not move any probe.
     #[test]
     fn b5_the_initial_delay_does_not_ask_the_wall_clock() {
         for started_at in ["2001-01-01T00:00:00Z", "2199-01-01T00:00:00Z"] {

@@ -39,7 +39,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// stay the same.
 const SETTLED: Duration = Duration::from_millis(50);
 
-/// The settings and connections of the source.
+/// The settings and connections of a file source.
 pub struct FileSourceConfig {
     /// A directory or one file. Symbolic links are followed. A relative path starts at the working directory when the
     /// source is started.

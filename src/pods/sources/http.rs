@@ -44,7 +44,7 @@ const WAYS_OUT: WaysOut = WaysOut {
     own_authority: |_| "start podprobe with SSL_CERT_FILE=/path/to/the/authority.pem".into(),
 };
 
-/// The settings and connections of the source.
+/// The settings and connections of an http source.
 pub struct HttpSourceConfig {
     /// The URL of the pods (`staticPodURL`).
     pub url: WebUrl,

@@ -27,7 +27,7 @@ const LOCAL: [&str; 3] = [SOURCE_ANNOTATION, MIRROR_ANNOTATION, SEEN_ANNOTATION]
 pub enum PodOperation {
     /// The pod is new in this source.
     Add = 0,
-    /// The pod got a deletion timestamp and must end gracefully.
+    /// The pod has got a deletion timestamp and must end gracefully.
     Delete = 1,
     /// The pod is no longer in the source.
     Remove = 2,
@@ -76,11 +76,11 @@ struct SourceState {
     pods: BTreeMap<PodUid, Known>,
 }
 
-/// A pod of a source.
+/// A pod that a source has passed.
 struct Known {
     /// The pod as the source passed it. If the source passes the same object again, no comparison is needed.
     given: Arc<Pod>,
-    /// The pod as it was sent.
+    /// The pod as it was sent to the sync loop.
     pod: Arc<Pod>,
 }
 

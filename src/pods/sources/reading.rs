@@ -7,7 +7,7 @@ use crate::api::PodUid;
 use crate::api::decode::{DecodeError, Decoded};
 use crate::api::objects::ObjectKey;
 
-/// Turns the bytes of a file into objects.
+/// The decoder that turns the bytes of a file into pods and other objects.
 pub type Decode = Arc<dyn Fn(&[u8], &Path) -> Result<Decoded, DecodeError> + Send + Sync>;
 
 /// The SHA-256 digest of a file's content.
@@ -87,7 +87,7 @@ pub enum ContentError {
     Immutable {
         /// The field that must not change.
         field: &'static str,
-        /// The object.
+        /// The immutable object.
         object: ObjectKey,
     },
 }

@@ -12,7 +12,7 @@ use crate::base::locks::Locked;
 /// The number of removed pods that are remembered. So a pod that is being stopped still shows its file.
 const MAX_REMOVED: usize = 200;
 
-/// The file of a pod.
+/// The file from which a pod comes, with its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFile {
     /// The path of the file.
@@ -75,7 +75,7 @@ impl FileStates {
         there.or_else(|| removed().cloned())
     }
 
-    /// True if a source has reported a problem that keeps a file out of use.
+    /// True if a source has reported a problem because of which a file is not in use.
     pub fn has_problem(&self, source: PodSource) -> bool {
         let files = self.lock();
         let of_source = files.sources.get(&source);

@@ -486,7 +486,7 @@ mod tests {
             "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "why"}},
             "lastState": {"terminated": {"exitCode": 3, "containerID": "podprobe://1"}}}),
         );
-        // a running container has no start failure to show
+        // a running container does not show a start failure
         check(
             &two_instances(),
             None,

@@ -19,7 +19,7 @@ pub const EVICTED: &str = "Evicted";
 /// The reason in the status of a pod that a person has deleted while its file still exists.
 pub const DELETED: &str = "Deleted";
 
-/// The inputs of a status.
+/// The inputs from which a pod's status is computed.
 pub struct Inputs<'a> {
     /// The pod.
     pub pod: &'a Pod,

@@ -41,7 +41,7 @@ impl StatusManager {
         }
     }
 
-    /// Replaces the ages by those of an earlier daemon.
+    /// Replaces all ages with those of an earlier daemon.
     pub fn with_ages(self, ages: Ages) -> Self {
         Self {
             ages: Mutex::new(ages),

@@ -73,7 +73,7 @@ fn decide(n: &Counts, inputs: PhaseInputs) -> PodPhase {
     }
 }
 
-/// Returns the termination of a container that has ended, or the last termination while the container waits.
+/// Returns the termination of a container that has ended. For a waiting container, returns its last termination.
 fn end(state: &ContainerState, last: &ContainerState) -> Option<ContainerStateTerminated> {
     let before = state.waiting.as_ref().and(last.terminated.as_ref());
     state

@@ -58,7 +58,7 @@ impl Heartbeat {
         self.panics.load(Ordering::Relaxed)
     }
 
-    /// Acts as if the loop had turned at `at`.
+    /// Sets the time of the last turn to `at`.
     #[cfg(test)]
     pub(crate) fn turned(&self, at: Moment) {
         self.last

@@ -71,8 +71,8 @@ pub(super) fn write(volume: &OwnedFd, payload: &Payload, group: Option<Gid>) -> 
     Ok(true)
 }
 
-/// Makes the directories on which other volumes are mounted. If the path begins with the name of a payload file, no
-/// directory is made.
+/// Makes the directories on which other volumes are mounted. A path is skipped if its first name is a name of the
+/// payload, because the volume then already has a file or directory of this name.
 ///
 /// # Errors
 /// Returns an error if one of the directories could not be made.

@@ -44,7 +44,7 @@ pub(super) fn open(
     Ok(openat2(dir, path.as_ref(), how)?)
 }
 
-/// Opens a directory below a directory.
+/// Opens the directory at a path below another directory.
 pub(super) fn open_dir(dir: impl AsFd, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
     open(dir, path, flags, Mode::empty())

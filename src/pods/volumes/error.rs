@@ -38,7 +38,7 @@ pub enum SetUpError {
     /// A path on the node differs from the pod's spec.
     #[error(transparent)]
     HostPath(#[from] HostPathError),
-    /// The volume is a claim without a name.
+    /// The volume is a `persistentVolumeClaim` without a claim name.
     #[error("it names no claim")]
     NoClaim,
     /// The directory of the volume cannot be made.
@@ -113,7 +113,7 @@ pub enum HostPathError {
         /// The `hostPath` type.
         type_: String,
     },
-    /// The file at the path cannot be looked at.
+    /// The type of the file at the path cannot be determined.
     #[error("cannot look at {path}: {source}")]
     Look {
         /// The path on the node.

@@ -40,12 +40,12 @@ pub struct MountedVolumes {
     pub(super) contents: Vec<Content>,
 }
 
-/// A volume that has not been brought up to date.
+/// A volume whose content could not be brought up to date.
 #[derive(Debug)]
 pub struct Outdated {
-    /// The error of the volume.
+    /// The error, which names the volume.
     pub error: VolumeError,
-    /// True if the volume has older content, with which containers can run.
+    /// True if the volume has older content with which containers can run.
     pub usable: bool,
 }
 
@@ -108,7 +108,7 @@ impl MountedVolumes {
         }
     }
 
-    /// True if the volumes need work in a sandbox before its containers start.
+    /// True if the volumes must be filled or given to a group in the sandbox, before its containers start.
     pub fn need_root(&self) -> bool {
         !self.contents.is_empty() || (self.group.is_some() && !self.of_group.is_empty())
     }

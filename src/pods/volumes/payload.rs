@@ -52,7 +52,7 @@ impl Payload {
         self.0.get(path)
     }
 
-    /// Returns the number of files.
+    /// Returns the number of files in the payload.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

@@ -52,7 +52,8 @@ impl Syncer {
         Outcome::Ok
     }
 
-    /// Starts a pod from its beginning: a pod that was evicted and has waited, or one that was deleted and has another
+    /// Starts a pod from its beginning: a pod that was evicted and has waited, or a deleted pod with a changed file.
+    /// Earlier ends no longer count, even those of completed containers, because the volumes are empty.
     /// file now. Earlier ends no longer count, even those of completed containers, because the volumes are empty.
     pub(super) fn begin_anew(&self, pod: &Pod) -> Result<(), BeginAnewError> {
         let (uid, evictions) = (pod.uid(), &self.deps.evictions);

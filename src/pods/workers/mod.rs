@@ -50,13 +50,13 @@ const STACK: usize = 512 * 1024;
 pub enum Outcome {
     /// The run did its work.
     Ok,
-    /// The pod is in a terminal phase.
+    /// The sync found the pod in a terminal phase.
     Terminal,
     /// The run failed. The next try is at `retry_at`, or after 10–15 s.
     Failed {
         /// The error text. The log has it once.
         error: String,
-        /// The end of the earliest back-off.
+        /// The end of the earliest back-off, if one holds a container back.
         retry_at: Option<Moment>,
     },
 }
@@ -301,7 +301,8 @@ impl WorkerThreads {
                     return;
                 }
             }
-            // A sync needs six pages of stack, the wait for the next sync needs one. An error here only costs memory.
+            // A sync needs six pages of stack, and the wait for the next sync needs one. An error of this call only
+            // costs memory.
             let _ = sys::stack::give_back();
         }
     }

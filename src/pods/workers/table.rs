@@ -17,9 +17,9 @@ pub enum UpdateKind {
     Create,
     /// The pod has changed.
     Update,
-    /// The pod is to be synced again.
+    /// The pod must be synced again.
     Sync,
-    /// The pod is to end, because it was removed or no source has it.
+    /// The pod must end, because it was removed or no source has it.
     Kill {
         /// A grace period in seconds that replaces a longer one.
         grace_override: Option<i64>,
@@ -29,7 +29,7 @@ pub enum UpdateKind {
 /// An update of a pod.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// The request to the worker.
+    /// The request that the update makes.
     pub kind: UpdateKind,
     /// The pod. If only the runtime knows the pod, it has only metadata.
     pub pod: Arc<Pod>,

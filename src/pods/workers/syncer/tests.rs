@@ -818,7 +818,7 @@ fn the_hooks_of_sidecars_do_not_wait_for_their_turn() {
         }
         Ok(())
     });
-    // the sidecar, then the container beside it
+    // This sync starts the sidecar, the next one starts the container beside it.
     h.run(Phase::Sync);
     h.run(Phase::Sync);
     h.calls();
@@ -1012,7 +1012,7 @@ fn a_restart_of_all_says_who_asked_for_it() {
     assert!(h.texts().contains(&killed), "{:?}", h.texts());
 }
 
-/// The runtime's records do not outlive a reboot; the stored status does.
+/// The ConfigMap for a variable is missing at first. Only the container with the variable waits for it.
 #[test]
 fn a_container_waits_for_the_object_that_its_variable_needs() {
     let from = json!({"configMapKeyRef": {"name": "settings", "key": "k"}});
@@ -1048,6 +1048,7 @@ fn a_container_waits_for_the_object_that_its_variable_needs() {
     assert!(h.status().container_statuses[0].state.running.is_some());
 }
 
+/// The runtime's records do not survive a reboot, but the stored status does.
 #[test]
 fn a_container_that_succeeded_does_not_run_again_after_a_reboot() {
     let h = Harness::new(json!({"restartPolicy": "OnFailure", "containers": [
