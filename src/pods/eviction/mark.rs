@@ -69,7 +69,7 @@ impl Mark {
         }
     }
 
-    /// Returns the reason in the pod's status.
+    /// Returns the reason in the pod's status: Evicted or Deleted.
     pub(super) fn reason(&self) -> &'static str {
         match self.deletion {
             Some(_) => DELETED,

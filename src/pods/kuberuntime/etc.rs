@@ -25,7 +25,7 @@ pub struct NodeDns {
     pub node_ip: IpAddr,
 }
 
-/// The defaults of a node without such a configuration.
+/// The default names and resolvers, for a node without a configuration of them.
 impl Default for NodeDns {
     fn default() -> Self {
         Self {

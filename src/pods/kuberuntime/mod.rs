@@ -146,7 +146,6 @@ impl KubeRuntime {
     ///
     /// # Errors
     /// Returns an error if the sandbox is not running.
-    /// Returns an error if the sandbox is not running.
     pub fn fill_volumes(
         &self,
         sandbox: &ContainerId,
@@ -169,7 +168,6 @@ impl KubeRuntime {
     /// old content.
     ///
     /// # Errors
-    /// Returns an error if the sandbox is not running.
     /// Returns an error if the sandbox is not running.
     pub fn update_volumes(
         &self,

@@ -176,6 +176,7 @@ impl Pauses {
 
     /// Writes the file if it differs from the memory.
     ///
+    /// # Errors
     /// Returns an error if the file cannot be written. The pauses then stay in memory, and the next call tries again.
     pub fn save(&self) -> io::Result<()> {
         let _writing = self.writing.locked();

@@ -8,7 +8,6 @@
 //! Invariants: an entry is renamed after its content is on the disk, and is used only if its checksum is right. Each
 //! pod file has at most one entry and one damaged entry `*.corrupt`. Each of them is at most as big as a pod file. If a
 //! write fails (the disk is full or read-only), this is logged once and the older entry stays.
-//! once and the older entry stays.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};

@@ -495,7 +495,7 @@ mod tests {
         );
     }
 
-    /// The kubelet 1.36 fills the same fields.
+    /// Checks the fields that a status copies from the spec. The kubelet 1.36 fills the same fields.
     #[test]
     fn a_status_repeats_mounts_and_resources_of_the_spec() {
         let resources = json!({"limits": {"memory": "64Mi"}, "requests": {"memory": "32Mi"}});

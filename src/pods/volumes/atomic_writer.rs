@@ -10,7 +10,6 @@
 //! Invariants: `..data` is replaced by a rename. If the volume already has the payload, nothing is written. A container
 //! that can write to the volume can spoil only its own files. The names in the volume are read without following links
 //! ([`super::below`]) and in bounded amounts. Files that differ from the payload are written anew.
-//! without following links ([`super::below`]), in bounded amounts, and is otherwise written anew.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

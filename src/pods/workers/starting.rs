@@ -1,5 +1,5 @@
-//! Carries out a sync in the order of kubelet-probes 8.4: kill, volumes, sandbox. Then each container has its image,
-//! configuration, create, start and postStart.
+//! Carries out a sync in the order of kubelet-probes 8.4: kill, volumes, sandbox. Then follow for each container: image,
+//! configuration, create, start, postStart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
