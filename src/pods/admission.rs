@@ -1,6 +1,6 @@
 //! Admission: decides whether a pod may run on this node beside the pods that already run (kubelet-probes 10). Pure.
 //!
-//! A pod is rejected for the first reason in the order of kubelet-probes. No pod is evicted to make room for another.
+//! A pod is rejected for the first reason in the order of kubelet-probes 10. No pod is evicted to make room for another.
 //! Taints do not count, because static pods tolerate them. The sync loop decides which pod waits for room and in which
 //! order (`pods/sync_loop/places.rs`).
 

@@ -247,7 +247,7 @@ mod tests {
         );
     }
 
-    /// As containerd and runc, which are in Go, read it.
+    /// containerd and runc, which are in Go, read a profile in the same way.
     #[test]
     fn the_last_of_two_keys_counts_and_null_is_nothing() {
         let text = br#"{ "defaultAction": "SCMP_ACT_KILL", "defaultAction": "SCMP_ACT_ALLOW", "architectures": null, "syscalls": null }"#;

@@ -13,8 +13,8 @@ use super::{CORRUPT, SCHEME, ShimRuntime, is_id, lock};
 use crate::base::clock::Moment;
 use crate::base::remove_tree::remove_tree;
 use crate::engine::runtime::{
-    ContainerMetadata, ContainerStatus, Listing, NamespaceMode, RuntimeError, RuntimeState,
-    SandboxMetadata, SandboxStatus,
+    ContainerId, ContainerMetadata, ContainerStatus, Listing, NamespaceMode, RuntimeError,
+    RuntimeState, SandboxMetadata, SandboxStatus,
 };
 use crate::engine::shims::cri_log;
 use crate::engine::shims::state::{
