@@ -66,7 +66,7 @@ build: ## build the program (target/debug/podprobe)
 	$(CARGO) build
 
 run: build $(DEMO) ## the demo: four pods, live in the terminal; Ctrl-C removes everything (as root)
-	@[ "$$(id -u)" = 0 ] || { echo "make run needs root, for containers need mounts, namespaces and cgroups: run it again with sudo" >&2; exit 1; }
+	@[ "$$(id -u)" = 0 ] || { echo "make run needs root, for containers need mounts, namespaces and cgroups: sudo env PATH=\"\$$PATH\" make run" >&2; exit 1; }
 	@exec target/debug/podprobe try --pods config/pods --image target/demo/rootfs=probe-target:latest --runtime $(RUNTIME)
 
 $(DEMO): examples/probe-target/main.rs $(wildcard examples/probe-target/*.rs)

@@ -88,7 +88,7 @@ fn named_hosts(
         let (name, host) = match container.probe(probe_type)?.handler()? {
             Handler::HttpGet(action) => ("httpGet", action.host.as_str()),
             Handler::TcpSocket(action) => ("tcpSocket", action.host.as_str()),
-            _ => return None,
+            Handler::Exec(_) | Handler::Grpc(_) => return None,
         };
         Some((format!("{}.{name}", probe_field(probe_type)), "probe", host))
     };

@@ -204,3 +204,33 @@ fn the_readme_is_short_and_leads_to_every_page() {
         );
     }
 }
+
+/// CONTRIBUTING.md shows good sentences of the house, each with its file. They are quoted as they stand there.
+#[test]
+fn the_sentences_that_contributing_quotes_are_in_their_files() {
+    let text = read("CONTRIBUTING.md");
+    let (_, words) = text.split_once("\n### Words\n").expect("it is there");
+    let words = words.split("\n### ").next().unwrap_or_default();
+    let mut found = 0;
+    for row in words.lines().filter(|line| line.contains("`src/")) {
+        let mut parts = row.split('`');
+        let file = parts.nth(1).expect("a row names its file");
+        let quote = row.split('"').nth(1).expect("a row has a quote");
+        let source = read(file);
+        let lines = source
+            .lines()
+            .map(|line| line.trim_start().trim_start_matches('/').trim());
+        // A long text of the code goes on after a backslash.
+        let one_line = lines.collect::<Vec<_>>().join(" ").replace("\\ ", "");
+        // An error text has its values in braces.
+        let is_there = match row.contains("error text") {
+            true => quote
+                .split(char::is_numeric)
+                .all(|piece| one_line.contains(piece.trim())),
+            false => one_line.contains(quote),
+        };
+        assert!(is_there, "{file} has no {quote:?}");
+        found += 1;
+    }
+    assert!(found >= 6, "only {found} quotes");
+}
