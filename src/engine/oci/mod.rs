@@ -1,5 +1,5 @@
-//! Types for `config.json`, the configuration of a container in the form of the OCI runtime specification. They have
-//! only the fields that podprobe writes or reads.
+//! Types for `config.json`, the configuration of a container in the form of the OCI runtime specification. The types
+//! have only the fields that podprobe writes or reads.
 //!
 //! The crate `oci-spec` is not used. Every field in it is an `Option` behind a getter, and its builders and macros
 //! weigh more than the twenty structs of this module.
@@ -26,8 +26,8 @@ pub use process::{Capabilities, ConsoleSize, Process, Rlimit, User};
 pub use resources::{Cpu, DeviceRule, HugepageLimit, Memory, Resources};
 pub use seccomp::{Seccomp, SeccompArg, Syscall};
 
-/// Parses a text that a person may have written, as the runtimes in Go do: the last of two equal keys counts, and a null counts
-/// as a key that is absent.
+/// Parses a text that a person may have written, as the runtimes in Go do: the last of two equal keys counts, and a
+/// null counts as a key that is absent.
 ///
 /// # Errors
 /// Returns the parser's error if the text is no JSON.
@@ -186,7 +186,7 @@ pub struct Device {
 mod tests {
     use super::*;
 
-    /// A configuration that has every field that podprobe writes, as it has always written them.
+    /// A configuration with every field that podprobe writes, in the form that podprobe has always written.
     const WHOLE: &str = concat!(
         r#"{"ociVersion":"1.0.2","process":{"terminal":false,"user":{"uid":0,"gid":7,"additionalGids":[7]},"#,
         r#""args":["/entry"],"env":["HOME=/"],"cwd":"/","capabilities":{"bounding":["CAP_KILL"],"effective":["CAP_KILL"],"#,

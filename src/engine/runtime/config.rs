@@ -1,7 +1,7 @@
 //! Types of the configurations that a runtime receives, divided as in CRI (`PodSandboxConfig`, `ContainerConfig`).
 //!
-//! Invariants: these types are plain data, and none of them names a v1 object. A runtime needs nothing else to run a
-//! container. [`crate::pods::container_config`] decides the content of a configuration.
+//! Invariants: these types are plain data, and none of them names a v1 object. A runtime needs nothing but these
+//! configurations to run a container. [`crate::pods::container_config`] decides the content of a configuration.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub struct ContainerMetadata {
     pub attempt: u32,
 }
 
-/// The scope of a namespace: who shares it with a container's processes (CRI `NamespaceMode`).
+/// The scope of a namespace: one container, all containers of a pod, or the node (CRI `NamespaceMode`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NamespaceMode {
     /// The containers of the pod share the namespace.
@@ -58,8 +58,8 @@ pub struct NamespaceOptions {
     pub ipc: NamespaceMode,
 }
 
-/// A file system in memory that all containers of the pod share. It is mounted in the sandbox's own mount namespace, so
-/// it vanishes with the sandbox.
+/// A file system in memory that all containers of the pod share. The file system is mounted in the sandbox's own mount
+/// namespace, so it vanishes with the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tmpfs {
     /// The directory that the file system covers.
@@ -99,7 +99,7 @@ pub struct SandboxConfig {
     pub tmpfs: Vec<Tmpfs>,
     /// Ports of the node that lead to the pod; empty if the pod uses the node's network.
     pub port_mappings: Vec<PortMapping>,
-    /// Bandwidth limits of the pod's traffic. The CNI plugins enforce them.
+    /// Bandwidth limits of the pod's traffic, which the CNI plugins enforce.
     pub bandwidth: Bandwidth,
     /// Labels of the sandbox, see [`Labels`].
     pub labels: Labels,
@@ -108,7 +108,7 @@ pub struct SandboxConfig {
 /// The image of a container or of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageSpec {
-    /// The id of the image that runs, `sha256:…`. The reference in `name` resolved to it.
+    /// The id of the image that runs, `sha256:…`: the result of resolving the reference in `name`.
     pub id: String,
     /// The image reference as a person wrote it.
     pub name: String,
@@ -134,9 +134,10 @@ pub struct Mount {
     /// The image whose files are mounted instead of `host_path`. The mount is read-only, and no program in it can be
     /// executed.
     pub image: Option<ImageSpec>,
-    /// A path below `host_path`, relative and without `..`: only this part is mounted. The runtime makes its missing
-    /// parts, and follows no link out of `host_path`. CRI has no counterpart, because the kubelet resolves the path
-    /// itself. If the mount is an image (CRI `image_sub_path`), the path must be an existing directory.
+    /// A path below `host_path`, relative and without `..`. Only the file or directory at this path is mounted. The
+    /// runtime makes missing parts of the path, and follows no link out of `host_path`. CRI has no counterpart, because
+    /// the kubelet resolves the path itself. If the mount is an image (CRI `image_sub_path`), the path must be an
+    /// existing directory.
     pub sub_path: Option<PathBuf>,
     /// Absolute path in the container. A path that equals a default mount (`/dev/shm`) replaces that mount.
     pub container_path: String,
@@ -186,11 +187,12 @@ pub struct PodResources {
 pub struct Resources {
     /// The container's own weight and limits.
     pub limits: Limits,
-    /// Order in which the kernel kills containers when memory is short: -1000 is killed last, 1000 first. If the node
-    /// does not allow a score this low, the runtime sets the lowest score that the node allows.
+    /// Order in which the kernel kills containers when memory is short: a container with 1000 is killed first, a
+    /// container with -1000 last. If the node does not allow a score this low, the runtime sets the lowest score that
+    /// the node allows.
     pub oom_score_adj: i32,
-    /// Limits of huge pages, as pairs of a page size and a limit, both in bytes. They have no effect on a node without
-    /// the cgroup controller for huge pages.
+    /// Limits of huge pages, as pairs of a page size and a limit, both in bytes. The limits have no effect on a node
+    /// without the cgroup controller for huge pages.
     pub huge_pages: Vec<(u64, u64)>,
     /// Limit of swap in bytes. It has no effect if the kernel does not count swap.
     pub swap_limit: u64,
@@ -274,14 +276,14 @@ pub struct ContainerConfig {
     pub metadata: ContainerMetadata,
     /// The image that the container runs.
     pub image: ImageSpec,
-    /// Program that replaces the image's entrypoint, in which case the image's arguments are dropped too. Empty keeps
-    /// both.
+    /// Program that replaces the image's entrypoint; the image's arguments are then dropped too. If the list is empty,
+    /// the image's entrypoint stays, and its arguments stay unless `args` replaces them.
     pub command: Vec<String>,
     /// Arguments that replace the image's arguments.
     pub args: Vec<String>,
     /// Absolute path of the working directory; empty means the image's working directory.
     pub working_dir: String,
-    /// Environment variables. They replace the image's variables of the same name, or are added to them.
+    /// Environment variables. A variable of the image with the same name is replaced.
     pub env: Vec<(String, String)>,
     /// Mounts in the container, in the order of the pod spec.
     pub mounts: Vec<Mount>,

@@ -48,15 +48,15 @@ pub(crate) struct FakeState {
     pub(crate) configs: Vec<ContainerConfig>,
     /// Every sandbox configuration that the runtime was given.
     pub(crate) sandbox_configs: Vec<SandboxConfig>,
-    /// Errors for coming creations of containers. Each creation takes the first error and fails with it; without an
-    /// error it succeeds.
+    /// Errors for coming creations of containers. Each creation takes the first error from the queue and fails with it.
+    /// If the queue is empty, the creation succeeds.
     pub(crate) create_errors: VecDeque<RuntimeError>,
-    /// Errors for coming starts of containers. Each start takes the first error and fails with it; without an error it
-    /// succeeds.
+    /// Errors for coming starts of containers. Each start takes the first error from the queue and fails with it. If
+    /// the queue is empty, the start succeeds.
     pub(crate) start_errors: VecDeque<RuntimeError>,
-    /// Error with which every creation of a sandbox fails; None lets it succeed.
+    /// Error with which every creation of a sandbox fails; None lets every creation succeed.
     pub(crate) sandbox_error: Option<RuntimeError>,
-    /// Error with which every stop of a container fails; None lets it succeed.
+    /// Error with which every stop of a container fails; None lets every stop succeed.
     pub(crate) stop_error: Option<RuntimeError>,
     /// True if a stop that fails with `stop_error` also cancels the caller's [`Cancel`].
     pub(crate) cancel_in_stop: bool,

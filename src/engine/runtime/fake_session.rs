@@ -82,7 +82,7 @@ impl Script {
         let _ = self.ended.write_all(b".");
     }
 
-    /// Sets the end that the session reports when it is finished, without ending it now.
+    /// Sets the end that the session reports when it is finished. The session does not end now.
     pub(crate) fn end_later(&mut self, end: SessionEnd) {
         self.seen.locked().end = Some(end);
     }

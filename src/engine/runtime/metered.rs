@@ -1,7 +1,7 @@
-//! A runtime that counts the calls of another runtime and measures how long they take. The names of the operations are
-//! the kubelet's (kubelet-probes 11.3).
+//! A runtime that wraps another runtime, counts the calls and measures how long each call takes. The names of the
+//! operations are the kubelet's (kubelet-probes 11.3).
 //!
-//! Invariants: every answer of the other runtime is passed on unchanged. There is no lock, so a slow operation of one
+//! Invariants: every answer of the wrapped runtime is passed on unchanged. There is no lock, so a slow operation of one
 //! thread delays no other thread.
 
 use std::os::fd::OwnedFd;

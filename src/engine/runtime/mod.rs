@@ -1,9 +1,9 @@
 //! The container runtime, with the same boundary as CRI: it takes finished configurations and knows no pod.
 //!
-//! Invariants: this module does not decide *whether* to start or kill a container; [`crate::pods::actions`] does. It
-//! does not decide what a container looks like; [`crate::pods::container_config`] does. Containers do not belong to the
-//! daemon: a new daemon finds the containers that an old one started. A container id is never used again. Every process
-//! is named by pid *and* start time, so a reused pid is never signalled or entered.
+//! Invariants: this module does not decide *whether* to start or kill a container; [`crate::pods::actions`] does. This
+//! module does not decide what a container looks like; [`crate::pods::container_config`] does. Containers do not belong
+//! to the daemon: a new daemon finds the containers that an old one started. A container id is never used again. Every
+//! process is named by pid *and* start time, so a reused pid is never signalled or entered.
 
 mod config;
 #[cfg(test)]
@@ -44,8 +44,8 @@ use crate::base::sys::task;
 /// Message of an error whose cause is the end of the daemon, not the pod.
 pub const ENDING: &str = "the daemon is ending";
 
-/// The id of one instance of a container, or of one sandbox, in one runtime. It is never used again, and only its
-/// runtime may interpret it.
+/// The id of one instance of a container, or of one sandbox, in one runtime. An id is never used again, and only the
+/// runtime that made it may interpret it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ContainerId(Arc<str>);
@@ -230,8 +230,8 @@ impl fmt::Display for RuntimeError {
 
 impl std::error::Error for RuntimeError {}
 
-/// A network namespace, as a path. The path contains a pid, so it leads to another namespace once the holder has ended
-/// and another process has its pid.
+/// A network namespace, as a path. The path contains the pid of the process that holds the namespace. Once this holder
+/// has ended and another process has the pid, the path leads to another namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkNamespace {
     /// Path `/proc/<pid>/ns/net`, or any other path of a network namespace.
@@ -249,11 +249,11 @@ impl NetworkNamespace {
         }
     }
 
-    /// Opens the namespace, and checks that it still belonged to the holder.
+    /// Opens the namespace, and checks that the holder still had its pid when the file was opened.
     ///
     /// # Errors
-    /// Returns `NotFound` if the holder has ended. Returns the system's error if this cannot be found out now, or if no
-    /// descriptors are left.
+    /// Returns `NotFound` if the holder has ended. Returns the system's error if the holder cannot be examined now, or
+    /// if no descriptors are left.
     pub fn open(&self) -> io::Result<File> {
         let file = File::open(&self.path)?;
         // Compared after the open: if the holder is alive now, it also had the pid when the file was opened.
@@ -279,7 +279,7 @@ impl From<PathBuf> for NetworkNamespace {
 pub struct ContainerRoot {
     /// Descriptor of the directory, opened with O_PATH.
     pub dir: OwnedFd,
-    /// The container's first process. When it ends, the mounts go.
+    /// The container's first process. When this process ends, the mounts vanish.
     pub process: task::Process,
 }
 
@@ -348,9 +348,9 @@ pub trait Runtime: Send + Sync {
     fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
     /// Runs a command in a running container, with the environment of the container's own process. Kills the command
-    /// with all its children at `timeout`, which is counted from the start of the command, or soon after `cancel`.
+    /// with all its children at `timeout` or soon after `cancel`. The timeout is counted from the start of the command.
     /// `limit` is the maximum size of the output in bytes. An error means that the command could not run (the container
-    /// is not running, or no descriptors are left) or that it was cancelled. A command that fails is not an error.
+    /// is not running, or no descriptors are left) or was cancelled. A command that fails is not an error.
     fn exec(
         &self,
         id: &ContainerId,
@@ -364,7 +364,8 @@ pub trait Runtime: Send + Sync {
     /// The command ends when its process ends, when the session is finished or dropped, when the container ends, and
     /// when the daemon ends.
     ///
-    /// An error means that the command could not be started for a reason that does not lie in the command.
+    /// An error means that the command could not be started for another reason than its file. A file that is missing or
+    /// cannot be executed is [`Started::NotExecuted`].
     fn exec_stream(&self, id: &ContainerId, request: &ExecRequest)
     -> Result<Started, RuntimeError>;
 
@@ -387,7 +388,7 @@ pub trait Runtime: Send + Sync {
     /// Returns the network of the newest sandbox of the pod with this UID; None if the pod uses the node's network.
     fn pod_network(&self, pod: &str) -> Result<Option<NetworkNamespace>, RuntimeError>;
 
-    /// Called when the daemon ends. Every wait for a container to start or stop ends, now and later: the calls return
-    /// an error, and leave the container as it is for the next daemon. Every session ends, now and later.
+    /// Ends every wait for a container to start or stop, and every session, now and later. Called when the daemon ends.
+    /// The waiting calls return an error, and leave the container as it is for the next daemon.
     fn interrupt(&self);
 }

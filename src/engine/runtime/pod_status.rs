@@ -1,5 +1,5 @@
-//! The runtime status of each pod: the runtime's listing, grouped by pod with the labels of the containers (kubelet
-//! `kubecontainer.PodStatus`).
+//! The runtime status of each pod (kubelet `kubecontainer.PodStatus`): the runtime's listing, grouped by pod. The
+//! labels of a container name its pod.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

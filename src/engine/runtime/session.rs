@@ -28,8 +28,8 @@ pub struct ExecRequest {
     /// True if the client reads the command's standard output; otherwise it is the container's `/dev/null`. A command
     /// with a terminal always sends its output to the client.
     pub stdout: bool,
-    /// True if the client reads the command's standard error; otherwise it is the container's `/dev/null`. A command
-    /// with a terminal has no separate standard error: it is part of the output.
+    /// True if the client reads the command's standard error; otherwise it is the container's `/dev/null`. For a
+    /// command with a terminal, standard error is part of standard output.
     pub stderr: bool,
     /// True if standard input, output and error are a terminal of the container.
     pub tty: bool,
@@ -45,8 +45,8 @@ pub struct AttachRequest {
     pub stdin: bool,
     /// True if the client reads the container's output.
     pub stdout: bool,
-    /// True if the client reads the container's standard error. A container with a terminal has no separate standard
-    /// error: it is part of the output.
+    /// True if the client reads the container's standard error. For a container with a terminal, standard error is part
+    /// of standard output.
     pub stderr: bool,
 }
 
@@ -90,8 +90,8 @@ pub trait Session: Send {
     fn stdin(&self) -> Option<BorrowedFd<'_>>;
 
     /// Returns the descriptor from which the output is read. At the end of the output a pipe returns 0 bytes, and a
-    /// terminal the error EIO. A background process may hold the descriptor open for ever: read until [`Self::ended`]
-    /// is readable, and then only the data that can be read without waiting.
+    /// terminal the error EIO. A background process may hold the pipe or terminal open forever. So read until
+    /// [`Self::ended`] is readable, and after that only the data that can be read without waiting.
     fn stdout(&self) -> Option<BorrowedFd<'_>>;
 
     /// Returns the descriptor from which the standard error is read, by the same rules as [`Self::stdout`]; None with a
@@ -100,9 +100,10 @@ pub trait Session: Send {
 
     /// Tells the session that the client's input has ended.
     ///
-    /// A command then reads an end of file. A command with a terminal does not notice, because a terminal has no such end.
-    /// An attached client is detached, unless the container has `stdinOnce` and no terminal: then the container reads an
-    /// end of file, and the client still gets output. The rules are containerd's.
+    /// A command without a terminal then reads an end of file. A command with a terminal notices nothing, because the
+    /// input of a terminal has no end. An attached client is detached, unless the container has `stdinOnce` and no
+    /// terminal. In that case the container reads an end of file, and the client still gets output. These rules are
+    /// containerd's.
     fn close_stdin(&mut self);
 
     /// Returns a descriptor that becomes readable as soon as the command's process has ended, or the client is no
@@ -112,8 +113,8 @@ pub trait Session: Send {
     /// Gives the terminal the new size of the client's terminal. Does nothing if the session has no terminal.
     fn resize(&self, size: TerminalSize);
 
-    /// Ends the session, and returns how it has ended. A command is killed and reaped with all its children. This takes
-    /// up to 5 s if the kernel does not let a process end. Dropping the session does the same.
+    /// Ends the session, and returns how it has ended. A command is killed and reaped with all its children. The
+    /// killing takes up to 5 s if the kernel does not let a process end. Dropping the session has the same effect.
     fn finish(self: Box<Self>) -> SessionEnd;
 }
 

@@ -29,7 +29,8 @@ pub fn number(text: &str) -> Option<i32> {
         .map(|s| s as i32)
 }
 
-/// Returns the number of the real-time signal `offset` after `base`. Real-time signals have the numbers 34 to 64.
+/// Returns the number of the real-time signal `base + offset`; None if there is no such signal. Real-time signals have
+/// the numbers 34 to 64.
 fn real_time(base: i32, offset: &str) -> Option<i32> {
     let offset = if offset.is_empty() {
         0

@@ -15,7 +15,8 @@ use crate::engine::runtime::AppArmorProfile;
 /// Name of the profile for `RuntimeDefault`.
 pub const RUNTIME_DEFAULT: &str = "podprobe-default";
 
-/// The reason why a container cannot have the requested profile, in containerd's words, with what to do about it.
+/// The reason why a container cannot have the requested profile. The text is containerd's, and adds what to do about
+/// it.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to get container spec opts: failed to generate apparmor spec opts: {0}")]
 pub struct AppArmorError(#[from] Unavailable);
@@ -68,8 +69,8 @@ impl AppArmor {
         switch.first() == Some(&b'Y') && self.directory.exists()
     }
 
-    /// Tells whether the profile for `RuntimeDefault` is loaded. Returns `None` if the list cannot be read: only root
-    /// can read it.
+    /// Tells whether the profile for `RuntimeDefault` is loaded. Returns `None` if the kernel's list of profiles cannot
+    /// be read: only root can read the list.
     pub fn has_default(&self) -> Option<bool> {
         let loaded = self.loaded().ok()?;
         Some(loaded.iter().any(|name| name == RUNTIME_DEFAULT))

@@ -1,4 +1,4 @@
-//! The protocol between the daemon and a shim for attaching a client, and the daemon's side of it.
+//! The protocol between the daemon and a shim for attaching a client, and the daemon's side of this protocol.
 //!
 //! The shim listens in the container's record directory, which only root can enter. The daemon connects
 //! (SOCK_SEQPACKET) and sends one message: the streams that the client requests, with the write ends of the client's
@@ -91,7 +91,7 @@ pub(super) fn short_path(dir: &File) -> String {
     format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd())
 }
 
-/// Sends a message with descriptors. On a non-blocking socket it does not wait, and it never raises a signal.
+/// Sends a message with descriptors. Never waits on a non-blocking socket, and never raises a signal.
 pub(super) fn send(socket: &OwnedFd, message: &[u8], fds: &[i32]) -> nix::Result<()> {
     let rights = [ControlMessage::ScmRights(fds)];
     let rights = if fds.is_empty() { &[] } else { &rights[..] };
@@ -234,7 +234,7 @@ fn connected(dir: &Path) -> Result<OwnedFd, AttachError> {
     }
 }
 
-/// Makes a pipe of [`BEHIND`] bytes if the kernel allows it. Its read end does not block.
+/// Makes a pipe whose read end does not block. The pipe holds [`BEHIND`] bytes if the kernel allows this size.
 fn output_pipe() -> nix::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     fcntl(&read, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;

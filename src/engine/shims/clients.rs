@@ -1,9 +1,9 @@
 //! The clients that are attached to a container, as its shim sees them (see [`super::attach`]).
 //!
 //! Invariants: the shim never waits for a client. A client's mistake closes that client's connection, and affects
-//! neither the container nor another client. A client gets all that the container writes, without a gap; once it is too
-//! far behind, it gets nothing more (deviations: attach-behind). At most [`MAX`] clients are attached. At most [`MAX`]
-//! more are connected and have not sent their request yet.
+//! neither the container nor another client. A client gets all that the container writes, without a gap; a client that
+//! is too far behind gets nothing more (deviations: attach-behind). At most [`MAX`] clients are attached. At most
+//! [`MAX`] more are connected and have not sent their request yet.
 
 use std::fs::File;
 use std::io::Write;
@@ -165,7 +165,8 @@ impl Clients {
             return false;
         }
         (client.outputs, client.attached) = (outputs, true);
-        // The shim closes its own end. So the input ends when the client closes its end, even if the daemon is killed.
+        // The shim closes its own write end of the input. So the input ends when the client closes its end, even if the
+        // daemon is killed.
         if let (Input::Pipe { once: true, .. }, true) = (&self.input, request.stdin) {
             self.input = Input::None;
         }
@@ -229,7 +230,8 @@ mod tests {
 
     use super::*;
 
-    /// If no descriptors are left, the listener stays ready, and polling it would spin.
+    /// A listener that cannot accept a client is not polled for a while. If no descriptors are left, the listener stays
+    /// ready, and polling it would spin.
     #[test]
     fn a_listener_that_gives_nobody_is_left_alone_for_a_while() {
         let mut clients = Clients {

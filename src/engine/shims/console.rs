@@ -16,9 +16,9 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
 /// Name of the socket in the record directory.
 const NAME: &str = "console";
-/// Longest path in bytes of a socket to which every runtime can connect.
+/// Maximum length in bytes of a socket's path to which every runtime can connect.
 const PATH_MAX: usize = 107;
-/// Longest wait for the terminal in milliseconds. Normally the terminal has arrived before it is asked for.
+/// Longest wait for the terminal in milliseconds. Normally the terminal has arrived before the shim begins to wait.
 const LIMIT_MS: u16 = 10_000;
 
 /// The shim's end of the console socket, which listens.

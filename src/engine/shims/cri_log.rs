@@ -70,7 +70,7 @@ impl Lines {
         }
     }
 
-    /// Ends a line. `\r\n`, with which a terminal ends its lines, is removed like `\n`, as in containerd.
+    /// Ends a line. A terminal ends its lines with `\r\n`: both characters are removed, as in containerd.
     fn end(&mut self, rest: &[u8], stamp: &str, out: &mut Vec<u8>) {
         match rest.strip_suffix(b"\r") {
             Some(rest) => self.line(rest, stamp, "F", out),
@@ -116,7 +116,7 @@ pub struct LogFile {
     max_files: u32,
     file: Option<File>,
     size: u64,
-    /// Number of lines that were lost since writing last worked.
+    /// Number of lines that were lost since the last successful write.
     lost: u64,
     cause: String,
     /// True if the last write was cut in the middle of a line.
@@ -138,7 +138,7 @@ impl LogFile {
         }
     }
 
-    /// Writes whole lines; if that fails, counts them as lost.
+    /// Writes whole lines. Lines that cannot be written are counted as lost.
     pub fn write(&mut self, lines: &[u8]) {
         if lines.is_empty() {
             return;
@@ -154,8 +154,8 @@ impl LogFile {
         }
     }
 
-    /// Closes the file if its path no longer leads to it: a log cleaner or a person may have removed or replaced the
-    /// file. If the file was truncated, its new size is taken.
+    /// Closes the file if `path` no longer leads to the open file: a log cleaner or a person may have removed or
+    /// replaced it. If the file was truncated, its new size is taken.
     fn leave_removed_file(&mut self) {
         let Some(own) = self.file.as_ref().and_then(|f| f.metadata().ok()) else {
             return;
@@ -253,8 +253,8 @@ impl LogFile {
     }
 }
 
-/// Writes at the end of a log that its shim is gone, because a reader would otherwise wait for more. The note is
-/// written only once, even if a later daemon calls this function again.
+/// Writes a note at the end of a log that the container's shim is gone. Without the note a reader would wait for more
+/// output. The note is written only once, even if a later daemon calls this function again.
 pub fn note_loss(log: &Path) {
     let text = "stderr F podprobe: the shim of this container was killed: what the container writes from here on is lost";
     let end = last_bytes(log).unwrap_or_default();
@@ -268,7 +268,8 @@ pub fn note_loss(log: &Path) {
     file.write(format!("{stamp} {text}\n").as_bytes());
 }
 
-/// Reads the last 512 bytes of a log; the note of [`note_loss`] is shorter.
+/// Reads the last 512 bytes of a log. The note that [`note_loss`] writes is shorter, so a note at the end of the log is
+/// read whole.
 fn last_bytes(log: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::open(log)?;
     let length = file.metadata()?.len();
@@ -303,7 +304,8 @@ pub fn rotated(log: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Number of instances of a container that keep their logs: the one that starts, and the one before it (`logs -p`).
+/// Number of instances of a container that keep their logs: the instance that starts, and the instance before it (`logs
+/// -p`).
 const KEPT_ATTEMPTS: u32 = 2;
 
 /// Removes the logs of older instances from a container's log directory. Otherwise a container that crashes for a year
@@ -458,7 +460,7 @@ mod tests {
         fs::write(&path, "other\n").unwrap();
         log.write(b"three\n");
         assert_eq!(fs::read_to_string(&path).unwrap(), "other\nthree\n");
-        // The log is full with both lines, so the file that is there now is rotated.
+        // With both lines the file has reached its maximum size, so the next write rotates it first.
         log.write(b"four\n");
         assert_eq!(fs::read_to_string(&path).unwrap(), "four\n");
         File::create(&path).unwrap();

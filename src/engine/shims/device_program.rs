@@ -162,7 +162,7 @@ fn read(rule: &DeviceRule) -> Result<Rule, RuleFault> {
     })
 }
 
-/// Checks a major or minor number. None and -1 mean every number.
+/// Checks a major or minor number. None and -1 mean every number. The parameter `what` names the number in the error.
 fn number(value: Option<i64>, what: &'static str) -> Result<Option<u32>, RuleFault> {
     match value {
         None | Some(-1) => Ok(None),
@@ -200,7 +200,7 @@ const AND: u8 = 0x57;
 const SHIFT_RIGHT: u8 = 0x77;
 const JUMP_IF_NOT: u8 = 0x55;
 const JUMP_IF: u8 = 0x15;
-/// JUMP_IF_NOT on the lower 32 bits. In this form the constant has no sign.
+/// Operation code of a JUMP_IF_NOT that compares the lower 32 bits only. The constant of this operation has no sign.
 const JUMP_IF_NOT_32: u8 = 0x56;
 const EXIT: u8 = 0x95;
 
@@ -281,8 +281,8 @@ fn one(rule: &Rule) -> Vec<Instruction> {
     all
 }
 
-/// Attaches a program with these rules to a cgroup v2 directory. It filters device access of every process that will
-/// ever run there.
+/// Attaches a program with these rules to a cgroup v2 directory. The program filters the device access of every process
+/// that will ever run in this cgroup.
 ///
 /// # Errors
 /// Returns the error of bpf(2): EPERM without CAP_BPF and CAP_NET_ADMIN, ENOSYS or EINVAL in a kernel without

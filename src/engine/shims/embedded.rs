@@ -26,7 +26,7 @@ use self::error::Error;
 
 /// Default of `--root`: a directory below /run, as in runc.
 const DEFAULT_ROOT: &str = "/run/podprobe/oci";
-/// Maximum length of a container id in bytes. The id is part of file names; the rule is runc's.
+/// Maximum length of a container id in bytes. The limit is runc's: the id is part of file names.
 const MAX_ID: usize = 255;
 
 /// The verb of a command line, with its options.
@@ -60,8 +60,8 @@ struct Invocation {
 }
 
 /// Runs one verb: `oci [--root DIR] create --bundle B --pid-file P [--console-socket S] ID | start ID | kill ID SIGNAL
-/// | delete [--force] ID | state ID | --version`. `args` begins after the word `oci`. An error is one line on stderr
-/// with exit code 1. Wrong arguments have exit code 2.
+/// | delete [--force] ID | state ID | --version`. `args` begins after the word `oci`. A verb that fails writes one line
+/// to stderr, and the exit code is 1. If the arguments are wrong, the exit code is 2.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let invocation = match parse(args.collect()) {
         Ok(i) => i,

@@ -33,7 +33,7 @@ const REMAKE_PAUSE: Duration = Duration::from_millis(100);
 /// Leaves a notice that a container of the pod has ended; the container's record says how. The shim calls this
 /// function. An error is ignored, because a shim has nobody to report it to.
 pub fn tell(dir: &Path, pod: &str) {
-    // The record of an older podprobe has an empty path here.
+    // The record of an older podprobe has no directory for notices, so the path is empty.
     if dir.is_absolute() {
         let _ = File::create(dir.join(pod));
     }
@@ -84,7 +84,8 @@ impl ExitListener {
                 take(&dir, &on_exit);
                 pulse.rest(|| wait(&mut watch, &ours, &stop));
             } else {
-                // A program is clearing /run. The pause lets it finish: a new directory would be in its way.
+                // Another program is clearing /run. The pause lets that program finish: a new directory would be in its
+                // way.
                 pulse.rest(|| std::thread::park_timeout(REMAKE_PAUSE));
                 let _ = make_private(&dir);
             }
@@ -138,7 +139,8 @@ fn wait(watch: &mut DirectoryWatch, wake: &EventFd, stop: &AtomicBool) {
     }
 }
 
-/// Removes each file, and then reports the end. So an end between the two steps leaves a new file.
+/// Removes each notice, and then reports the end of the container. So if another container of the pod ends between the
+/// two steps, its shim leaves a new notice.
 fn take(dir: &Path, on_exit: &impl Fn(&PodUid)) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if let Err(e) = fs::remove_file(entry.path()) {

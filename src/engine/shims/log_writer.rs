@@ -27,7 +27,7 @@ fn is_running(state: ContainerState) -> bool {
     state.boot_id == clock::boot_id() && state.shim.alive()
 }
 
-/// Reads a record. Returns `None` also for a damaged record; the next daemon moves a damaged record aside.
+/// Reads a record; `None` if the record is missing or damaged. The next daemon moves a damaged record aside.
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
     record_file::parse(&path.display().to_string(), &fs::read(path).ok()?).ok()
 }

@@ -57,7 +57,7 @@ pub struct ShimOptions {
     pub log_max_files: u32,
 }
 
-/// Option of the embedded runtime: it creates the container even if the kernel cannot filter the container's devices.
+/// Option with which the embedded runtime creates a container even if the kernel cannot filter the container's devices.
 const UNFILTERED_DEVICES: &str = "--unfiltered-devices";
 /// Option of the embedded runtime, followed by a path: the mount point of the procfs of the process namespace that the
 /// container joins.

@@ -7,15 +7,15 @@ use std::process::Command;
 pub(super) fn command(runtime: &[PathBuf], root: &Path) -> Command {
     let mut c = Command::new(&runtime[0]);
     c.args(&runtime[1..]).arg("--root").arg(root);
-    // The embedded runtime copies its own process for the container's first process. So the daemon's environment would
-    // be in the memory of that process.
+    // The embedded runtime copies its own process for the container's first process. With the daemon's environment,
+    // that environment would be in the memory of the container's first process.
     if runtime.len() > 1 {
         c.env_clear();
     }
     c
 }
 
-/// Longest error text passed on, in bytes.
+/// Maximum length in bytes of the error text that is passed on.
 const MAX_TEXT: usize = 1024;
 
 /// Cuts an OCI runtime's error output down to the useful part: the message of its last error line. Time stamps, log
@@ -55,7 +55,7 @@ pub(super) fn useful_sentence(output: &str) -> String {
     text
 }
 
-/// Returns the `msg` field of a logrus line, in text or JSON form.
+/// Returns the `msg` field of a logrus line, in text or JSON form; None if the line has no such field.
 fn logged(line: &str) -> Option<String> {
     if line.starts_with('{') {
         return serde_json::from_str::<serde_json::Value>(line)

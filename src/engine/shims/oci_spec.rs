@@ -115,7 +115,7 @@ pub struct Inputs<'a> {
     pub cgroups_path: String,
     /// Facts of the node.
     pub host: &'a Host,
-    /// The seccomp profile that was read for [`SeccompProfile::Localhost`].
+    /// The seccomp profile that the caller has read for [`SeccompProfile::Localhost`]; None for any other setting.
     pub localhost_seccomp: Option<Seccomp>,
     /// Name of the AppArmor profile to use, which is loaded; None means no profile.
     pub app_armor: Option<String>,
@@ -181,8 +181,8 @@ fn linux(i: &Inputs<'_>, process: &Process) -> Result<Linux, SpecError> {
     })
 }
 
-/// Returns the propagation of the root file system. A mount passes on later mounts only if the mount around it does, as
-/// in containerd.
+/// Returns the propagation of the root file system, as in containerd; None if no mount passes on later mounts. A mount
+/// passes on later mounts only if the mount around it does.
 fn rootfs_propagation(mounts: &[Bind]) -> Option<&'static str> {
     let any = |p| mounts.iter().any(|m| m.propagation == p);
     match () {
@@ -204,8 +204,8 @@ fn device(d: &HostDevice) -> Device {
     }
 }
 
-/// Lists the container's namespaces. A type that is left out is the node's. As in containerd, only an unprivileged
-/// container on cgroup v2 has a cgroup namespace.
+/// Lists the container's namespaces. The container shares a type that is not in the list with the node. As in
+/// containerd, only an unprivileged container on cgroup v2 has a cgroup namespace.
 fn namespaces(i: &Inputs<'_>) -> Vec<Namespace> {
     let n = &i.namespaces;
     let mut list = vec![namespace("mount", None)];
@@ -329,7 +329,8 @@ fn default_mounts(i: &Inputs<'_>) -> Vec<Mount> {
         if i.sandbox_config.namespaces.ipc == NamespaceMode::Node {
             mount("/dev/shm", "bind", "/dev/shm", &["rbind", "rprivate", "rw"])
         } else {
-            // Each container has its own /dev/shm, unless the caller binds the sandbox's, which replaces this mount.
+            // Each container has its own /dev/shm. If the caller binds the sandbox's /dev/shm, that bind replaces this
+            // mount.
             mount(
                 "/dev/shm",
                 "tmpfs",

@@ -86,7 +86,7 @@ impl Output {
     /// Puts the terminal in the place of the pipes. Its output is logged as stdout.
     pub(super) fn take_terminal(&mut self, master: OwnedFd, slave: File) -> io::Result<()> {
         fcntl(&master, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        // Held until the container has ended, because a terminal without its master hangs up.
+        // The shim holds the master until the container has ended, because a terminal without its master hangs up.
         self.clients.input = Input::Terminal(master.try_clone()?);
         self.pipes[0].0 = Some(master.into());
         self.pipes[1].0 = None;
@@ -106,8 +106,8 @@ impl Output {
         String::from_utf8_lossy(&said).into_owned()
     }
 
-    /// Waits until there is output, a child has ended or a client sends a message. Then logs at most one buffer of each
-    /// stream.
+    /// Waits until there is output, a child has ended or a client sends a message. After the wait it logs at most one
+    /// buffer of each stream.
     pub(super) fn wait(&mut self, children: BorrowedFd<'_>) {
         let limit = self.clients.patience();
         self.wait_by(children, |fds| poll(fds, limit));
@@ -143,8 +143,8 @@ impl Output {
         match poll(&mut fds) {
             Ok(_) => {}
             Err(Errno::EINTR) => return (Vec::new(), 0),
-            // After a failure nothing shows which descriptor is ready. So all are tried, after a pause that avoids
-            // spinning.
+            // After a failure nothing shows which descriptor is ready. So all descriptors are tried, after a pause that
+            // avoids spinning.
             Err(_) => {
                 std::thread::sleep(POLL_PAUSE);
                 return (open().map(|(n, _)| n).collect(), u32::MAX);
@@ -189,11 +189,11 @@ impl Output {
         }
     }
 
-    /// Logs the present content of the pipes, and partial lines. A process outside the container may hold a pipe open,
-    /// or write to it for ever, so the shim does not wait for the end of the pipes.
+    /// Logs the present content of the pipes, and partial lines. The shim does not wait for the end of the pipes,
+    /// because a process outside the container may hold a pipe open or write to it forever.
     pub(super) fn drain(&mut self) {
         for n in 0..2 {
-            // A pipe holds 64 KiB, or at most 1 MiB if its user has made it larger.
+            // The loop reads at most 1 MiB: a pipe holds 64 KiB, or up to 1 MiB if its user has made it larger.
             for _ in 0..(1 << 20) / READ {
                 if !self.copy(n) {
                     break;

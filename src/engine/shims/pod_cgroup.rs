@@ -47,8 +47,8 @@ impl std::fmt::Display for PodCgroupError {
 impl std::error::Error for PodCgroupError {}
 
 /// Makes the pod's cgroup `path` if it is missing, and sets its values. The parent cgroup of all pods gets the weight
-/// of all processors of the node, as the kubelet's kubepods. Returns the values that could not be set, if the pod can
-/// run without them.
+/// of all processors of the node, like the kubelet's cgroup `kubepods`. Returns the values that could not be set, if
+/// the pod can run without them.
 ///
 /// # Errors
 /// Returns [`PodCgroupError`] if the number of the pod's processes cannot be limited.
@@ -193,7 +193,8 @@ mod tests {
         check(&PodResources::default(), true, &[("cpu.weight", "1")]);
     }
 
-    /// Makes a cgroup v2 out of plain files. Writing must not make a file that is not there.
+    /// Makes a cgroup v2 out of plain files. Only the files in `there` exist. The code under test must not make any
+    /// other file.
     fn v2_of_files(there: &[&str]) -> (tempfile::TempDir, Cgroups) {
         let dir = tempfile::tempdir().unwrap();
         for level in ["podprobe", "podprobe/uid"] {

@@ -28,7 +28,7 @@ pub const SHIM: &str = "shim";
 pub const SANDBOX: &str = "sandbox";
 /// Target of the link below /proc/PID/fd that leads to a process's own copy of its record.
 const COPY: &str = "/memfd:podprobe-record (deleted)";
-/// Maximum size in bytes that is read of a copy.
+/// Maximum number of bytes that are read of a copy.
 const MAX_COPY: u64 = 1 << 20;
 
 /// Keeps a copy of a record in memory, as long as this process keeps the returned descriptor. No process can change the
@@ -122,8 +122,8 @@ fn is_root(pid: i32) -> bool {
     uids.is_some_and(|uids| uids.split_whitespace().all(|uid| uid == "0"))
 }
 
-/// Finds the running processes of a container: its shim, and the first process in its cgroup. Returns `None` if there
-/// is neither.
+/// Finds the running processes of a container: its shim, and the first process in its cgroup. Returns `None` if neither
+/// process runs.
 pub fn state_of(record: &ContainerRecord, dir: &Path) -> Option<ContainerState> {
     let shim = of_dir(SHIM, dir, &record.shims_cgroup);
     let cgroups = Cgroups::detect().ok()?;
@@ -149,8 +149,8 @@ pub fn state_of(record: &ContainerRecord, dir: &Path) -> Option<ContainerState> 
     })
 }
 
-/// Returns the process that the OCI runtime has named, if it is in the cgroup, and otherwise the oldest process there.
-/// Commands that are executed in the container have cgroups of their own below.
+/// Returns the process that the OCI runtime has named, if it is in the cgroup, and otherwise the oldest process in the
+/// cgroup. Commands that are executed in the container do not count, because they have cgroups of their own below it.
 fn first_process(cgroups: &[PathBuf], dir: &Path) -> Option<Process> {
     let inside = |cgroup: &PathBuf| {
         let listed = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();

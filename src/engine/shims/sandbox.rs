@@ -2,8 +2,9 @@
 //! nothing else.
 //!
 //! Invariants: the holder is single-threaded. A container that restarts finds the same network, ipc, host name and
-//! memory volumes, because they belong to the holder; with `shareProcessNamespace` it also finds the same processes.
-//! All of them vanish with the holder. The host's mount table never shows any of the holder's mounts.
+//! memory volumes, because these belong to the holder. With `shareProcessNamespace` the container also finds the same
+//! processes. Everything that belongs to the holder vanishes with the holder. The host's mount table never shows any of
+//! the holder's mounts.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -24,8 +25,8 @@ use crate::engine::runtime::Tmpfs;
 
 mod init;
 
-/// Name of a directory below the sandbox's directory. If the pod's containers share a process namespace, its procfs is
-/// mounted there. Only the holder and the shims see this mount.
+/// Name of a directory below the sandbox's directory. If the pod's containers share a process namespace, the procfs of
+/// this namespace is mounted there. Only the holder and the shims see this mount.
 pub const PROC: &str = "proc";
 
 /// The holder's message to the daemon when the holder is ready.
@@ -112,8 +113,8 @@ fn set_up(dir: &Path) -> io::Result<Held> {
     })
 }
 
-/// Sets a kernel parameter of this process's own network or ipc namespace, which /proc/sys shows. Other names were
-/// refused earlier (`SysctlForbidden`).
+/// Sets a kernel parameter. /proc/sys shows the parameters of this process's own network and ipc namespaces. Names of
+/// other parameters were refused earlier (`SysctlForbidden`).
 fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
     let file = Path::new("/proc/sys").join(sysctls::path(name));
     std::fs::OpenOptions::new()
@@ -169,8 +170,8 @@ fn namespaces(record: &SandboxRecord) -> CloneFlags {
     flags
 }
 
-/// Makes all mounts of this namespace slaves. Later mounts of the node appear in it, but its own mounts do not appear
-/// outside.
+/// Makes all mounts of this namespace slaves. Later mounts of the node appear in this namespace, but the mounts of this
+/// namespace do not appear outside.
 pub(super) fn slave_mounts() -> io::Result<()> {
     mount(
         None::<&str>,
@@ -195,7 +196,8 @@ fn private_mounts() -> io::Result<()> {
 }
 
 /// Closes the pipes to the daemon, and waits for TERM or for the end of the pod's first process. No process can be
-/// started in the namespace of an ended first process, so the sandbox ends with it, and the pod gets a new sandbox.
+/// started in the namespace of an ended first process, so the sandbox ends with the first process, and the pod gets a
+/// new sandbox.
 fn hold(mut held: Held) -> ExitCode {
     let first = &mut held.first;
     detach_stdio();

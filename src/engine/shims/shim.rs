@@ -2,12 +2,12 @@
 //!
 //! Invariants:
 //! - The shim is single-threaded, small, and has no logger.
-//! - It needs no daemon after it has reported that the container started. No signal but KILL ends it before its
-//!   container.
-//! - It has left the daemon's cgroup, so a TERM means the node's shutdown: the shim sends the container its stop
+//! - The shim needs no daemon after it has reported that the container started. No signal but KILL ends the shim before
+//!   its container.
+//! - The shim has left the daemon's cgroup, so a TERM means the node's shutdown: the shim sends the container its stop
 //!   signal, and KILL after [`SHUTDOWN_GRACE`].
 //! - Every mount of the container is made in the shim's own mount namespace, so no process has to unmount anything.
-//! - It is a subreaper: it waits for every child it inherits, and no other process waits for them.
+//! - The shim is a subreaper: it waits for every child it inherits, and no other process waits for them.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -40,7 +40,7 @@ use crate::engine::images::overlay::{self, OverlayError};
 
 /// The shim's message to the daemon when the container is created. On a failure the message is `error <kind> <text>`.
 pub const CREATED: &str = "created\n";
-/// The daemon's message to the shim that starts the container.
+/// The daemon's message that makes the shim start the container.
 pub const START: &str = "start\n";
 /// The shim's message to the daemon when the container runs. On a failure the message is `error <kind> <text>`.
 pub const STARTED: &str = "started\n";
@@ -195,7 +195,7 @@ impl Shim {
             self.take_back();
             return ExitCode::FAILURE;
         }
-        // Nothing has run yet, and the daemon removes what has been made.
+        // No process of the container has run yet. The daemon removes the container's record and files.
         if let Err(f) = prepared {
             report(&format!("error {} {}", f.kind, f.text));
             return ExitCode::FAILURE;
@@ -223,8 +223,8 @@ impl Shim {
         }
     }
 
-    /// Renames the record directory of a container whose daemon is gone: otherwise it would count as a restart. The
-    /// next daemon removes the directory, which still has mount points now.
+    /// Renames the record directory of a container whose daemon ended before the container was created: otherwise the
+    /// record would count as a restart. The next daemon removes the directory, which still has mount points now.
     fn take_back(&self) {
         let mut aside = self.dir.clone().into_os_string();
         aside.push(REMOVING);
@@ -271,8 +271,8 @@ impl Shim {
         let _ = fs::remove_file(stderr);
         (self.state.started_at, self.state.started) =
             (Some(SystemTime::now()), Some(Moment::now()));
-        // If this fails, the container runs all the same, and a daemon finds it by its process. Only its start time is
-        // lost.
+        // If the state cannot be saved, the container runs all the same, and a daemon finds it by its process. Only its
+        // start time is lost.
         let _ = self.save();
         report(STARTED);
         Ok((pid, output))
@@ -319,8 +319,8 @@ impl Shim {
         c
     }
 
-    /// Creates the container with the shim's pipes. Output in the pipes by then is the OCI runtime's, not the
-    /// container's.
+    /// Creates the container with the shim's pipes. Output that is in the pipes when the OCI runtime has ended is the
+    /// runtime's, not the container's.
     fn create(&mut self, output: &mut Output) -> Result<i32, Failure> {
         let (stdout, stderr) = output
             .open(self.record.user)
@@ -496,8 +496,8 @@ fn at_shutdown(signal: i32, stop_signal: i32, heeds_term: bool) -> Option<Shutdo
     }
 }
 
-/// Runs `f` with USR1 and USR2 unblocked. A child inherits the blocked signals. runc resets all but these two, so a
-/// container could not get them as stop signals.
+/// Runs `f` with the signals USR1 and USR2 unblocked. A child inherits the blocked signals. runc resets all of them
+/// except these two, so a container could not get USR1 or USR2 as its stop signal.
 fn unblocked<T>(f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let users = SigSet::from_iter([Signal::SIGUSR1, Signal::SIGUSR2]);
     users.thread_unblock()?;

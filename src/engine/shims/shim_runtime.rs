@@ -1,8 +1,9 @@
-//! The runtime of this node, with sandbox holders and shims. A new daemon finds them again by their records.
+//! The runtime of this node, with sandbox holders and shims. A new daemon finds the holders and shims again by their
+//! records.
 //!
 //! Invariants: the records have all the state. The cache in memory only saves reading records that never change. The
-//! daemon waits for each shim and holder by its own pid, and never for any child: other threads wait for their own
-//! children.
+//! daemon waits for each shim and holder by its own pid. It never waits for any child, because other threads wait for
+//! their own children.
 
 mod by_pod;
 mod listing;
@@ -53,7 +54,7 @@ use start::CreatedContainer;
 
 use super::{POD_PROC, SCHEME, UNFILTERED_DEVICES};
 
-/// Longest wait for the end of a killed process: the kernel may still be writing for it.
+/// Longest wait for the end of a killed process. The kernel may still be writing data for the process.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// Suffix of a record directory that is being written.
 const NEW: &str = ".new";
@@ -76,8 +77,8 @@ pub struct ShimRuntime {
     log_max_files: u32,
     boot_id: String,
     cache: Mutex<Cache>,
-    /// The part of each container's config.json that an exec needs, by container id. It never changes. Entries of
-    /// removed containers are dropped.
+    /// The part of each container's config.json that an exec needs, by container id. This part never changes. Entries
+    /// of removed containers are dropped.
     configs: Mutex<HashMap<ContainerId, Arc<nsexec::Config>>>,
     /// Ids of the containers and sandboxes that this daemon is creating or starting.
     starting: Mutex<HashSet<String>>,
@@ -199,7 +200,8 @@ impl ShimRuntime {
         }
     }
 
-    /// Returns the default OCI runtime's command: the embedded one (this program with the argument `oci`), or a binary.
+    /// Returns the command of the default OCI runtime: the embedded runtime (this program with the argument `oci`), or
+    /// a binary.
     fn runtime_command(&self) -> Vec<PathBuf> {
         self.command_of(&self.choice, None)
     }
@@ -243,7 +245,7 @@ impl ShimRuntime {
         }
     }
 
-    /// Starts a shim or holder on a record directory. Its stderr goes to a file there.
+    /// Starts a shim or holder on a record directory. The stderr of the new process goes to a file in this directory.
     ///
     /// The new process resolves `/proc/self/exe` before its execve. So it runs the file from which this daemon was
     /// started, even if that file was replaced on the disk.
@@ -258,7 +260,8 @@ impl ShimRuntime {
             .spawn()
     }
 
-    /// Runs `take`, which removes the record directory of `id`. From now on no thread writes this record again.
+    /// Runs `take`, which removes the record directory of `id`. From the start of `take` on, no thread writes this
+    /// record again.
     fn taking_away<T>(&self, id: &str, take: impl FnOnce() -> T) -> T {
         lock(&self.cache).leaving.insert(id.to_owned());
         let result = take();
@@ -359,11 +362,12 @@ impl Runtime for ShimRuntime {
             self.reap(None);
         }
         let listing = self.listing(pod)?;
-        // Must happen before any pod starts, and pods start only after a listing.
+        // Processes without a record must be ended before any pod starts, and pods start only after a listing.
         if pod.is_none() && !self.has_ended_unrecorded.swap(true, Ordering::SeqCst) {
             self.end_unrecorded();
         }
-        // Without pods, a proxy may have started and ended since the last listing.
+        // If there are no pods, each listing looks for unused cgroups: a proxy may have started and ended since the
+        // last listing.
         let unused = self.unused_cgroups.load(Ordering::SeqCst) || listing.sandboxes.is_empty();
         if pod.is_none() && unused {
             self.remove_unused_cgroups();

@@ -2,8 +2,8 @@
 //!
 //! Invariants: those of [`crate::base::record_file`]. `container.json` and `sandbox.json` never change. `exit.json` is
 //! written once: by the shim, or by the daemon if the shim is known to be dead. Only the fields by which a container or
-//! sandbox is found have no default. So a new field always has a default, because records of the last release and of
-//! the next must be readable (tests/data/records).
+//! sandbox is found have no default. Every new field has a default, because records of the last release and of the next
+//! must be readable (tests/data/records).
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -28,7 +28,8 @@ pub const STATE: &str = "state.json";
 pub const NETWORK: &str = "network.json";
 /// Record of the container's end, written once the container has ended.
 pub const EXIT: &str = "exit.json";
-/// Copy of the exit record. Once the shim is gone, no process knows how the container ended.
+/// Copy of the exit record, in case the record is damaged: once the shim is gone, no process knows how the container
+/// ended.
 pub const EXIT_COPY: &str = "exit.copy.json";
 /// Suffix of a record directory that is being removed.
 pub(super) const REMOVING: &str = ".removing";
@@ -131,14 +132,14 @@ pub struct ContainerRecord {
     /// Directory that holds the overlay's `upper` and `work`.
     #[serde(default)]
     pub data: PathBuf,
-    /// True if device nodes in the container's root file system can be opened, as far as its cgroup allows it. Only for
-    /// privileged containers.
+    /// True if device nodes in the container's root file system can be opened, within the limits of the container's
+    /// cgroup. Only for privileged containers.
     #[serde(default)]
     pub devices: bool,
     /// Path at which the overlay is mounted, in the shim's mount namespace only.
     #[serde(default)]
     pub rootfs: PathBuf,
-    /// The sandbox holder. The container's mounts are made in a copy of its mount namespace.
+    /// The sandbox holder. The container's mounts are made in a copy of the holder's mount namespace.
     #[serde(default)]
     pub holder: Process,
     /// Images that are volumes of the container.
@@ -218,7 +219,7 @@ pub struct ContainerState {
 }
 
 impl ContainerState {
-    /// True if the record says that the container runs, but not which process it is.
+    /// True if the record says that the container runs, but does not name its first process.
     pub fn is_torn(&self) -> bool {
         self.started.is_some() && self.process.is_none()
     }
@@ -298,8 +299,8 @@ pub struct SandboxRecord {
 }
 
 impl SandboxRecord {
-    /// Tells whether containers can be created in the sandbox. If an older podprobe has started the first process of
-    /// the pod, they cannot: that process is in no cgroup of the pod, and the sandbox has no procfs.
+    /// Returns true if containers can be created in the sandbox. They cannot if an older podprobe has started the first
+    /// process of the pod: that process is in no cgroup of the pod, and the sandbox has no procfs.
     pub fn is_usable(&self) -> bool {
         !self.share_pid || !self.pod_cgroup.is_empty()
     }
@@ -385,7 +386,8 @@ mod tests {
         }
     }
 
-    /// A field that a release adds, drops or writes in another form must not cost a running container.
+    /// A record is readable if it has the fields by which its container or sandbox is found. So a field that a release
+    /// adds, drops or writes in another form costs no running container.
     #[test]
     fn a_record_needs_only_what_it_is_found_by() {
         const POD: &str = r#""pod": {"uid": "u", "name": "n", "namespace": "default"}"#;

@@ -87,7 +87,7 @@ fn is_directory(file: &OwnedFd) -> Result<bool, Errno> {
 }
 
 /// Makes a directory with this mode whatever the umask, as the kubelet does: a volume of a group stays writable for the
-/// group. The shim has only one thread, so the change of the umask affects no other.
+/// group. The shim has only one thread, so the change of the umask affects no other thread.
 fn make_directory(at: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(), Errno> {
     let old = umask(Mode::empty());
     let made = mkdirat(at, name, mode);
@@ -95,8 +95,8 @@ fn make_directory(at: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(), Errno> {
     made
 }
 
-/// Copies a Bidirectional mount of the node, so that later mounts on either side appear on the other. Must be called in
-/// the node's mount namespace. Returns `None` for every other propagation.
+/// Copies a Bidirectional mount of the node: later mounts on the node appear in the copy, and later mounts in the copy
+/// appear on the node. Must be called in the node's mount namespace. Returns `None` for every other propagation.
 ///
 /// # Errors
 /// Returns containerd's error if the path is not in a shared mount.
@@ -128,7 +128,8 @@ fn by_fd(file: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Binds a sub path at its target, in the shim's own mount namespace. `of_node` is the result of [`of_node`].
+/// Binds a sub path at its target, in the shim's own mount namespace. The parameter `of_node` is the result of the
+/// function [`of_node`].
 pub(super) fn bind(s: &SubPath, of_node: Option<MountTree>) -> io::Result<()> {
     let source = match s.image.is_empty() {
         true => resolve(&s.volume, &s.path)?,
@@ -174,8 +175,8 @@ mod tests {
 
     use super::*;
 
-    /// The volume of a group has mode 2775, or 3777 in memory. A umask of 022 would keep the group out of new
-    /// directories.
+    /// Missing directories of a sub path get the volume's mode, whatever the umask. The volume of a group has mode
+    /// 2775, or 3777 in memory. A umask of 022 would keep the group out of new directories.
     #[test]
     fn what_is_made_of_a_sub_path_has_the_mode_of_the_volume() {
         for of_volume in [0o2775, 0o3777, 0o1777, 0o755] {

@@ -22,8 +22,8 @@ pub fn reason(code: i32, oom_killed: bool) -> &'static str {
     }
 }
 
-/// Returns the container's termination message. If the file is empty and the container failed, and `from_log` is set,
-/// returns the end of the log.
+/// Returns the container's termination message: the content of the file `termination_log`. If this file is empty, the
+/// container failed and `from_log` is set, the message is the end of the log.
 pub fn message(termination_log: &Path, from_log: bool, code: i32, log: &Path) -> String {
     let left = tail(termination_log, MAX_MESSAGE);
     if left.is_empty() && from_log && code != 0 {
@@ -47,7 +47,7 @@ fn tail(path: &Path, limit: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns the text of the last log lines without time and stream. If the current file is short, the newest rotated
+/// Returns the text of the last log lines without time and stream. If the current log file is short, the newest rotated
 /// file is read too.
 fn log_tail(log: &Path) -> String {
     // A log line has 40 bytes in addition to its text, so the limit is enough for many short lines.

@@ -1,7 +1,8 @@
-//! The files of one container's log. `<n>.log` is the current file; `<n>.log.<time>` are rotated files, which sort by
-//! name from the oldest on.
+//! The files of one container's log. `<n>.log` is the current file; `<n>.log.<time>` are rotated files. The names of
+//! rotated files sort from the oldest file to the newest.
 //!
-//! Invariants: every byte is read once, even if the files are rotated meanwhile. A log that does not exist is empty.
+//! Invariants: every byte is read once, even if the files are rotated during the reading. A log that does not exist is
+//! empty.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,8 +24,8 @@ struct Current {
 }
 
 impl Files {
-    /// Opens the existing files. The shim creates the log with the first line, so a container that has written nothing
-    /// has no file.
+    /// Opens the existing files of the log. The shim creates the current file when it writes the container's first
+    /// line, so the log of a container that has written nothing has no file.
     ///
     /// # Errors
     /// Returns the error of a file or directory that exists and cannot be read.
@@ -40,8 +41,8 @@ impl Files {
             };
             let opened = current.as_ref().map(|c| c.identity);
             let (older, seen) = open_rotated(path, opened)?;
-            // If the log was rotated between the two steps, the file that was opened as the current one is among the
-            // rotated files now.
+            // If the log was rotated after the current file was opened, that file is among the rotated files now, and
+            // everything is opened again.
             if !seen && current_identity(path) == opened {
                 return Ok(Self {
                     path: path.into(),
@@ -63,7 +64,8 @@ impl Files {
                 n => return Ok(n),
             }
         }
-        // Checked before the read: if the file was already replaced, an end of file is final.
+        // The path is checked before the read: if another file had replaced the current file by then, an end of file is
+        // final.
         let replaced = current_identity(&self.path) != self.current.as_ref().map(|c| c.identity);
         if let Some(current) = &mut self.current {
             match current.file.read(bytes)? {
@@ -139,8 +141,8 @@ impl Extent<'_> {
         self.0.last().map_or(0, |(_, begin, length)| begin + length)
     }
 
-    /// Reads the bytes of one file that end at position `end`, as many as fit into `bytes`. Returns their number; 0 if
-    /// nothing comes before `end`.
+    /// Reads the bytes before position `end`, as many as fit into `bytes` and are in one file. Returns the number of
+    /// bytes; 0 if nothing comes before `end`.
     ///
     /// # Errors
     /// Returns the error of a file that cannot be read, or that was truncated meanwhile.

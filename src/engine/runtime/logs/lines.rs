@@ -1,8 +1,8 @@
 //! Turns the CRI log format (`<time> <stdout|stderr> <P|F> <text>`) back into the text that the container wrote, and
 //! leaves out the lines that the options exclude.
 //!
-//! Invariants: pure but for the writer. Never holds more than [`MAX_LINE`] bytes per stream. A partial line of one
-//! stream is not mixed with the other stream's text. A line is as old as its first record.
+//! Invariants: pure except for the writer. The parser never holds more than [`MAX_LINE`] bytes per stream. A partial
+//! line of one stream is not mixed with the other stream's text. A line is as old as its first record.
 
 use std::io::{self, Write};
 
@@ -159,7 +159,7 @@ mod tests {
 
     const T: &str = "2026-11-21T01:02:03.000000004Z";
 
-    /// Checks the output, which must not depend on the size of the pieces.
+    /// Checks the output for a log that is read in pieces of several sizes: the output must not depend on the size.
     #[track_caller]
     fn check_with(options: &LogOptions, log: &str, expected: &str) {
         let log = log.replace('@', T);
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// The kubelet's TestWriteLogsWithBytesLimit: timestamps count for the limit; the stream that is not wanted does
+    /// The kubelet's TestWriteLogsWithBytesLimit: timestamps count for the limit; the text of an unwanted stream does
     /// not.
     #[test]
     fn the_limit_cuts_what_is_written() {

@@ -36,7 +36,7 @@ pub enum LogError {
 pub enum Progress {
     /// More of the log may be there to read now.
     More,
-    /// Everything that the log has for now is copied.
+    /// Everything that the log has up to now is copied.
     Waiting,
     /// `limit_bytes` bytes are written: the reader writes nothing more.
     Full,
@@ -67,7 +67,7 @@ impl LogReader {
         })
     }
 
-    /// Reads up to 64 KiB, and writes the lines that end in them.
+    /// Reads up to 64 KiB of the log, and writes the lines that end in this part.
     ///
     /// # Errors
     /// Returns the error of the log that cannot be read, or of the writer.
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// Writes a log in three files. The rotation cuts a record of the second file, as a full disk does.
+    /// Writes a log in three files. The border between two files can lie within a record, as after a full disk.
     fn in_three_files(dir: &Path) -> std::path::PathBuf {
         let all: String = (0..60)
             .map(|i| match i % 6 {

@@ -1,7 +1,7 @@
 //! One record of the CRI log format: `<time> <stdout|stderr> <P|F> <text>`.
 //!
-//! Invariants: pure. The first [`HEAD`] bytes of a record decide how it is read. So a reader that goes backwards and a
-//! reader that goes forwards agree.
+//! Invariants: pure. The first [`HEAD`] bytes of a record decide how the record is read. So a reader that goes
+//! backwards and a reader that goes forwards read a record in the same way.
 
 /// Number of bytes at the beginning of a record in which the time, the stream and the tag must lie.
 pub const HEAD: usize = 128;
@@ -50,7 +50,8 @@ fn cri(record: &[u8]) -> Option<Head<'_>> {
     let end = window.iter().position(|b| *b == b'\n');
     let mut parts = window[..end.unwrap_or(window.len())].splitn(4, |b| *b == b' ');
     let (time, stream, tag) = (parts.next()?, parts.next()?, parts.next()?);
-    // In a record without a text, the record must end right after the tag. The end of the window proves nothing.
+    // A record without a text must end right after the tag. A window that ends there does not prove that the record
+    // does.
     let has_text = parts.next().is_some();
     if !has_text && end.is_none() && window.len() == HEAD {
         return None;
@@ -103,7 +104,8 @@ mod tests {
         }
     }
 
-    /// A reader that goes backwards has only the first bytes of a record.
+    /// The first `HEAD` bytes of a record give the same origin as the whole record. A reader that goes backwards has
+    /// only these bytes.
     #[test]
     fn the_first_bytes_decide() {
         for tag in [80, HEAD - 16, HEAD - 15, HEAD, 2 * HEAD] {

@@ -1,8 +1,9 @@
 //! A search for the place where the last lines of a log begin.
 //!
 //! Invariants: pure. Records come in from the last one backwards, and only the beginning of a record is kept. A line of
-//! several records is one line. The search for its earlier records ends when the next one is more than [`GAP`] bytes
-//! away. Without this limit, a stream that is otherwise silent would make the search read the whole log.
+//! several records counts as one line. Once enough lines are found, the search for the earlier records of a line ends
+//! [`GAP`] bytes before the oldest wanted record. Without this limit, a stream that is otherwise silent would make the
+//! search read the whole log.
 
 use super::options::LogStream;
 use super::record::{HEAD, ORIGINS, Origin, head};
@@ -10,7 +11,7 @@ use super::record::{HEAD, ORIGINS, Origin, head};
 /// Longest distance in bytes at which the search looks for an earlier record of a line, once enough lines are found.
 const GAP: u64 = 1 << 20;
 
-/// The position of the first wanted record of each origin. From there on every line is whole.
+/// The position of the first wanted record of each origin. From this position on, every line of the origin is whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Start(pub [u64; ORIGINS]);
 
@@ -31,7 +32,7 @@ impl Start {
 enum Seen {
     /// No record was found yet.
     Nothing,
-    /// The oldest record so far belongs to a wanted line, which may have an earlier beginning.
+    /// The oldest record so far belongs to a wanted line, which may begin in an earlier record.
     Wanted,
     /// No earlier record is wanted.
     Enough,
@@ -66,7 +67,7 @@ impl Tail {
         self.missing > 0 || near && self.seen.contains(&Seen::Wanted)
     }
 
-    /// Takes the record that begins at `position`. `record` must contain at least the beginning of it.
+    /// Takes the record that begins at `position`. `record` has the whole record, or at least its first [`HEAD`] bytes.
     pub fn take(&mut self, position: u64, record: &[u8]) {
         let head = head(record);
         if !self.stream.has(head.origin) {
@@ -143,7 +144,8 @@ impl Backwards {
 mod tests {
     use super::*;
 
-    /// Checks the first wanted record of each origin, `expected`, as the number of the record in the log.
+    /// Checks the position of the first wanted record of each origin. `expected` gives the position as the number of
+    /// the record in the log.
     #[track_caller]
     fn check(log: &[&str], lines: u64, stream: LogStream, expected: [usize; ORIGINS]) {
         let records: Vec<String> = log.iter().map(|r| format!("2026Z {r}\n")).collect();

@@ -18,7 +18,7 @@ use crate::base::sys::task::PidFd;
 
 /// Text of the profile, with a comment at its beginning.
 pub const PROFILE: &str = include_str!("../../../../config/apparmor.d/podprobe-default");
-/// Longest time that the parser may take. A slow board needs a second.
+/// Longest time that the parser `apparmor_parser` may run before it is killed. It needs a second on a slow board.
 pub const LIMIT: Duration = Duration::from_secs(20);
 /// Directories in which distributions install the parser.
 const DIRECTORIES: [&str; 2] = ["/sbin", "/usr/sbin"];
@@ -46,7 +46,8 @@ pub enum Loaded {
     NotAllowed,
     /// Nothing was loaded, because the kernel enforces no profiles.
     NoAppArmor,
-    /// The kernel has the profile now. It holds for containers that start, and for those that already run under it.
+    /// The kernel has the profile now. The profile applies to containers that start, and to running containers that
+    /// already have it.
     Replaced,
 }
 

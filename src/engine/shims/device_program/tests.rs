@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A request on which the kernel lets a program decide.
+/// A request for access to a device. The kernel lets the program decide about the request.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     kind: Kind,
@@ -162,7 +162,7 @@ fn for_each_kind_of_access_the_last_rule_decides() {
     ])));
 }
 
-/// A generator of pseudo-random numbers makes the rules.
+/// Compares the program with `expected` for 200 lists of rules from a generator of pseudo-random numbers.
 #[test]
 fn any_rules_do_what_they_say() {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
@@ -233,7 +233,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// A shell joins the cgroup and prints the names of the devices that it can open.
+/// Attaches a program to a cgroup. A shell joins the cgroup and prints the names of the devices that it can open.
 #[test]
 fn the_kernel_does_what_the_program_says() {
     let mounts = crate::base::sys::mountinfo::read().unwrap();

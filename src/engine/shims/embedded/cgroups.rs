@@ -1,5 +1,5 @@
 //! The cgroup hierarchies of the node, and the container's cgroup in each. A node may have pure v1, hybrid or pure v2.
-//! The container joins every mounted hierarchy, and its cgroup is removed from every one.
+//! The container joins every mounted hierarchy, and its cgroup is removed from every hierarchy.
 
 use std::fs;
 use std::io;
@@ -61,8 +61,8 @@ impl Hierarchy {
     }
 }
 
-/// Makes the container's directory in every hierarchy. On a node that also has v1, v2 gets no controllers, because v1
-/// sets the limits.
+/// Makes the container's cgroup directory in every hierarchy. On a node with v1 and v2, no controllers are enabled in
+/// v2, because v1 sets the limits.
 pub(super) fn make(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
     let only_v2 = all.iter().all(|h| h.v2);
     all.iter().try_for_each(|h| {
@@ -75,7 +75,7 @@ pub(super) fn make(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
     })
 }
 
-/// Makes the container's directory on v2, and enables the controllers in every directory above it.
+/// Makes the container's cgroup directory on v2, and enables the controllers in every directory above it.
 ///
 /// # Errors
 /// Returns the kernel's error if a directory cannot be made or its controllers cannot be read. A controller that cannot
@@ -185,7 +185,8 @@ fn kill_all(all: &[Hierarchy], cgroups_path: &str, deadline: Instant) {
     for fd in &pidfds {
         let _ = fd.send(nix::libc::SIGKILL);
     }
-    // A frozen process does not die. A process in the container may also have frozen cgroups further below.
+    // A frozen process does not die, so the cgroup is thawed. The cgroups further below are thawed too, because a
+    // process in the container may have frozen them.
     if let Some(dir) = freezer {
         cgroup_tree::write_to_each(&dir, c"freezer.state", "THAWED");
     }

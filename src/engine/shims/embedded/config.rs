@@ -66,7 +66,7 @@ const READ: [(&str, &[&str]); 8] = [
     ("/linux/resources/memory", &["limit", "swap"]),
 ];
 
-/// Reads the bundle's configuration, makes its root an absolute path, and replaces its cgroup mounts.
+/// Reads the bundle's configuration, makes the path of the root file system absolute, and replaces the cgroup mounts.
 ///
 /// # Errors
 /// Returns [`ConfigError`] about the file that cannot be read, or about the entry in it that is not supported.
@@ -102,10 +102,10 @@ fn read(path: &Path) -> Result<Spec, ConfigError> {
     Ok(spec)
 }
 
-/// Checks the JSON before it is read as a [`Spec`], which would ignore unknown keys and take missing objects for empty
-/// ones.
+/// Checks the JSON before it is converted into a [`Spec`]. The conversion ignores unknown keys, and takes missing
+/// objects for empty ones.
 fn check(config: &Value) -> Result<(), ConfigError> {
-    // A list would be taken for an object, its elements for the values of the keys.
+    // serde would take a list for an object, and the elements of the list for the values of the keys.
     let mut objects = READ.iter().map(|(at, _)| *at).chain(["/linux/seccomp"]);
     let is_other = |at: &&str| config.pointer(at).is_some_and(|part| !part.is_object());
     if let Some(at) = objects.find(is_other) {
@@ -154,9 +154,9 @@ fn replace_cgroup_mounts(spec: &mut Spec, hierarchies: &[Hierarchy]) {
     spec.mounts = replaced.collect();
 }
 
-/// Replaces a mount of type `cgroup` on v2. In its own cgroup namespace a container sees its cgroup as the root.
-/// Without one, as for a privileged container, it gets a bind of the node's mount: a second cgroup2 mount would reset
-/// the options of the node's own mount, such as nsdelegate.
+/// Replaces a mount of type `cgroup` on v2. In its own cgroup namespace a container sees its cgroup as the root. A
+/// container without such a namespace, for example a privileged one, gets a bind of the node's mount: a second cgroup2
+/// mount would reset the options of the node's own mount, such as nsdelegate.
 fn cgroup_v2_mount(mut mount: Mount, own_namespace: bool, unified: &Hierarchy) -> Mount {
     if mount.kind != "cgroup" {
         return mount;

@@ -43,8 +43,8 @@ pub(super) struct Request<'a> {
     pub pod_proc: Option<&'a Path>,
 }
 
-/// Creates the container, without starting its program. Its standard streams are this process's, or a terminal that is
-/// sent to the console socket.
+/// Creates the container, without starting its program. The container's standard streams are those of this process, or
+/// a terminal that is sent to the console socket.
 pub(super) fn create(request: &Request<'_>) -> Result<(), Error> {
     let Request { root, id, .. } = *request;
     single_threaded().map_err(|e| Error::of("create", id, e))?;
@@ -61,7 +61,8 @@ pub(super) fn create(request: &Request<'_>) -> Result<(), Error> {
     claim(root, id).map_err(|e| Error::of("create", id, e))?;
     let made = make(request, &config, record.clone(), &hierarchies);
     if made.is_err() {
-        // The first error is reported. `delete --force` finds by the record what could not be removed here.
+        // The first error is reported. If something cannot be removed here, the record stays, and `delete --force`
+        // finds the rest by it.
         if cgroups::kill_and_remove(&hierarchies, &record.cgroups_path).is_ok() {
             let _ = process::remove_state(root, id);
         }
@@ -70,7 +71,7 @@ pub(super) fn create(request: &Request<'_>) -> Result<(), Error> {
 }
 
 /// Checks that this process has one thread. The container's process is a copy of this process: if another thread held
-/// the allocator's lock, the copy would wait for ever.
+/// the allocator's lock, the copy would wait forever.
 fn single_threaded() -> Result<(), Error> {
     let tasks = fs::read_dir("/proc/self/task").map_err(|source| Error::File {
         path: "/proc/self/task".into(),
@@ -234,8 +235,8 @@ fn in_user_namespace() -> bool {
     !map.is_empty() && !map.split_whitespace().eq(whole)
 }
 
-/// Makes a fifo and opens both its ends. So this open does not block, and a later write of the other process does not
-/// block.
+/// Makes a fifo and opens both its ends. With both ends open, this open does not block, and a later write of another
+/// process does not block.
 fn fifo(path: &Path) -> Result<File, Error> {
     nix::unistd::mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
         .map_err(|e| Error::path("make", path, e))?;
@@ -247,7 +248,7 @@ fn fifo(path: &Path) -> Result<File, Error> {
 }
 
 /// Reads the error text of the container's process until all its descriptors of the fifo are closed. The text is empty
-/// if the container's program runs, because the execve closes them.
+/// if the container's program runs, because the execve closes these descriptors.
 ///
 /// Another container of the pod may be able to trace that process and keep its descriptors. So both the time and the
 /// length of the text are limited.
@@ -291,7 +292,7 @@ pub(super) fn start(root: &Path, id: &str) -> Result<(), Error> {
         .map_err(|e| failed(e.into()))?;
     record.started = true;
     record.save(root, id)?;
-    // Opened without blocking, so that it is an error if no process waits at the other end.
+    // Opened without blocking: if no process waits at the other end of the fifo, the open is an error.
     File::options()
         .write(true)
         .custom_flags(nix::libc::O_NONBLOCK)

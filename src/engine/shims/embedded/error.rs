@@ -42,13 +42,13 @@ pub(super) enum ConfigError {
     /// An entry is not supported.
     #[error("{0} is not supported")]
     NotSupported(String),
-    /// An entry is something else than an object.
+    /// An entry that must be an object has another type.
     #[error("config.json: {} is no object", if .0.is_empty() { "it" } else { .0 })]
     NoObject(String),
     /// An entry that every container needs is missing.
     #[error("config.json has no {0}")]
     Missing(String),
-    /// The file's version of the specification is not supported.
+    /// The version of the specification in the file is not supported.
     #[error("ociVersion {0:?} is not 1.x")]
     Version(String),
     /// The path of the root file system cannot be resolved.
@@ -78,7 +78,8 @@ pub(super) enum LaunchError {
     /// The container has no mount namespace of its own, so its mounts would be made in the node's.
     #[error("it has no mount namespace of its own")]
     NoMountNamespace,
-    /// The option `--pod-proc` is missing. The runtime mounts no procfs in a process namespace that it joins.
+    /// The option `--pod-proc` is missing. The runtime mounts no procfs in a process namespace that it joins, so it
+    /// needs the mount point of an existing procfs.
     #[error("a process namespace that is joined needs --pod-proc")]
     NoPodProc,
     /// No pipe could be made on which the first process reports.
@@ -102,7 +103,7 @@ pub(super) enum LaunchError {
          resources.limits.memory"
     )]
     KilledByLimit(u64),
-    /// The first process reported this text. The cause itself stayed in that process.
+    /// The first process reported this text. Only the text is known: the error itself stayed in that process.
     #[error("{0}")]
     Said(String),
 }
@@ -157,7 +158,7 @@ pub(super) enum Error {
     /// The container was started before, and can be started only once.
     #[error("it was started before")]
     StartedBefore,
-    /// The first process ended before it was started.
+    /// The container's first process ended before the container was started.
     #[error("its process has ended")]
     Ended,
     /// The first process does not wait for the start byte.
@@ -166,10 +167,11 @@ pub(super) enum Error {
     /// The first process neither became the container's program nor reported an error within this number of seconds.
     #[error("its program did not run within {0} s")]
     Late(u64),
-    /// The container's process reported this text about its program. The cause itself stayed in that process.
+    /// The container's process reported this text about its program. Only the text is known: the error itself stayed in
+    /// that process.
     #[error("{0}")]
     Said(String),
-    /// This process has this number of threads. A copy of it could wait for a lock for ever.
+    /// This process has this number of threads. A copy of a process with several threads could wait for a lock forever.
     #[error("this process has {0} threads; it must be a process of its own with one")]
     Threads(usize),
     /// The configuration cannot be used.

@@ -2,11 +2,12 @@
 //!
 //! Invariants:
 //! - The process drops every privilege before another process of the container can see it. In a new process namespace
-//!   it is alone until then. It enters the shared process namespace of a pod last, as a copy that has no privilege
-//!   left: another container of the pod may have CAP_SYS_PTRACE, and can do what it likes with every process there.
-//! - Its settings are applied by the same steps as those of commands ([`crate::base::sys::enter`]).
-//! - Its execve closes every descriptor but its standard streams.
-//! - It reports once: `ready`, or an error. If the reader gets neither, the process was killed.
+//!   the process is alone until then. It enters the shared process namespace of a pod last, as a copy that has no
+//!   privilege left: another container of the pod may have CAP_SYS_PTRACE, and can do what it likes with every process
+//!   there.
+//! - The process's settings are applied by the same steps as those of commands ([`crate::base::sys::enter`]).
+//! - The execve of the container's program closes every descriptor but the standard streams.
+//! - The process reports once: `ready`, or an error. If the reader gets neither, the process was killed.
 
 use std::convert::Infallible;
 use std::ffi::CStr;
@@ -113,8 +114,8 @@ pub(super) struct FirstProcess<'a> {
     pub bound_devices: bool,
     /// Fifo from which the process reads a byte when the container's program is to run.
     pub start: File,
-    /// Fifo for the error text of a failed execve. `start` reads the other end, and reads an end of file if the execve
-    /// worked.
+    /// Fifo for the error text of a failed execve. The verb `start` reads from this fifo, and reads an end of file if
+    /// the execve worked.
     pub report: File,
     /// Socket to which the terminal is sent.
     pub console: Option<UnixStream>,
@@ -124,7 +125,7 @@ pub(super) struct FirstProcess<'a> {
 struct Voice {
     /// Pipe for [`READY`] or an error text.
     word: PipeWriter,
-    /// Pipe for the pid of its copy, if the first process continues as a copy.
+    /// Pipe for the pid of the copy, if the first process continues as a copy of itself.
     copy: PipeWriter,
 }
 
@@ -173,8 +174,8 @@ impl Namespaces {
         }
     }
 
-    /// Joins the namespaces that have a path, and makes the others. Only processes that are started after this call are
-    /// in the process namespace.
+    /// Joins the namespaces that have a path, and makes the namespaces that have none. Only processes that are started
+    /// after this call are in the process namespace.
     fn enter(&self) -> Result<(), PrepareError> {
         for (flag, file, path) in &self.joined {
             setns(file, *flag).map_err(|errno| PrepareError::EnterNamespace {
@@ -190,7 +191,7 @@ impl FirstProcess<'_> {
     /// Makes the first process, which then waits for its start. Returns its pid.
     ///
     /// # Errors
-    /// Returns [`LaunchError`] if the process cannot be made. Then nothing of it runs.
+    /// Returns [`LaunchError`] if the process cannot be made. After an error no process of the container runs.
     pub(super) fn launch(self) -> Result<i32, LaunchError> {
         let namespaces = Namespaces::read(&self.config.linux.namespaces)?;
         if self.joins_processes() && self.pod_proc.is_none() {
@@ -245,7 +246,7 @@ impl FirstProcess<'_> {
         end_now(failed.code())
     }
 
-    /// Does everything but the execve of the container's own program.
+    /// Prepares everything for the execve of the container's own program.
     fn prepare(
         &mut self,
         one: &OneThread,
@@ -257,7 +258,8 @@ impl FirstProcess<'_> {
         take_on(&self.orders).map_err(|r| nsexec::failed_step(r, &self.orders))?;
         namespaces.enter()?;
         let sources = Sources::open(self.config, self.pod_proc, self.bound_devices)?;
-        // Only a process inside a process namespace can mount its procfs. A new namespace has no other process yet.
+        // Only a process inside a process namespace can mount the procfs of that namespace. A new namespace has no
+        // other process yet.
         if namespaces.made.contains(CloneFlags::CLONE_NEWPID) {
             go_on_as_copy(one, voice)?;
         }

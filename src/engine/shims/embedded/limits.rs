@@ -15,8 +15,8 @@ use crate::engine::runtime::{Limits, PodResources};
 use crate::engine::shims::device_program::Rule;
 use crate::engine::shims::pod_cgroup;
 
-/// Sets the limits of the cgroup at `cgroups_path`. The container's first process is in the cgroup already, so its
-/// memory counts.
+/// Sets the limits of the cgroup at `cgroups_path`. The container's first process is in the cgroup already, so the
+/// memory of this process counts.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses a value, or if a controller is missing.
@@ -111,7 +111,8 @@ pub(super) fn memory_limit(resources: &Resources) -> Option<u64> {
 }
 
 fn refused(controller: &str, limit: Option<u64>, e: io::Error) -> Error {
-    // The kernel returns EBUSY if the cgroup already uses more. Only v1 does this; v2 kills processes instead.
+    // The kernel returns EBUSY if the cgroup already uses more than the limit. Only v1 refuses such a limit; v2 kills
+    // processes instead.
     let is_busy = e.raw_os_error() == Some(Errno::EBUSY as i32);
     match (controller, limit) {
         ("memory", Some(limit)) if is_busy => Error::MemoryTooSmall { limit },

@@ -39,8 +39,8 @@ pub(super) fn kill(root: &Path, id: &str, signal: i32, all: bool) -> Result<(), 
     }
 }
 
-/// Sends a signal to the first process. Returns false if the process has ended. The start time is compared after the
-/// descriptor was opened, so the descriptor belongs to that process.
+/// Sends a signal to the container's first process. Returns false if the process has ended. The start time is compared
+/// after the descriptor was opened, so the descriptor belongs to the recorded process.
 fn signal_init(record: &Record, signal: i32) -> io::Result<bool> {
     if record.pid <= 0 {
         return Ok(false);
@@ -62,8 +62,8 @@ fn signal_init(record: &Record, signal: i32) -> io::Result<bool> {
 /// removes a container that runs or is half made, and a container that does not exist is no error.
 pub(super) fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
     let record = match Record::load(root, id) {
-        // The caller that uses force is the shim, or the daemon in its place. It knows the processes and cgroups, and
-        // ends them.
+        // Only the shim, or the daemon in its place, uses force. Both know the container's processes and cgroups, and
+        // end them.
         Err(e) if force => {
             eprintln!("{e}; its state is removed all the same");
             None

@@ -1,4 +1,5 @@
-//! The runtime's own record of a container, in `<root>/<id>/`. It is written first and removed last.
+//! The runtime's own record of a container, in `<root>/<id>/`. The record is made before every other part of the
+//! container, and removed after all of them.
 
 use std::fs;
 use std::io;
@@ -43,7 +44,7 @@ pub(super) fn report(root: &Path, id: &str) -> PathBuf {
     dir(root, id).join("exec.fifo")
 }
 
-/// Returns the path of the fifo that carries the start byte to the waiting container's process.
+/// Returns the path of the fifo that carries the start byte to the container's process, which waits for it.
 pub(super) fn start(root: &Path, id: &str) -> PathBuf {
     dir(root, id).join("start.fifo")
 }
@@ -87,7 +88,7 @@ impl Record {
 
 /// Returns the state letter and the start time of a process.
 pub(super) fn stat(pid: i32) -> Option<(char, u64)> {
-    // The process's name is in brackets. It may contain brackets, spaces, and bytes that are not UTF-8.
+    // The file has the process's name in brackets. The name may contain brackets, spaces, and bytes that are not UTF-8.
     let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     let (_, fields) = text.rsplit_once(')')?;

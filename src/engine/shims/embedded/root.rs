@@ -2,13 +2,14 @@
 //!
 //! There are two steps. [`Sources::open`] runs with the node's root. It opens the paths of the node that the
 //! configuration names: the root directory and the sources of the mounts. It copies these mounts; the copies are
-//! attached nowhere. [`Sources::enter`] makes the container's root the only root. Everything after it happens inside.
+//! attached nowhere. [`Sources::enter`] makes the container's root the only root. Everything after that happens inside
+//! the container's root.
 //!
 //! Invariants:
-//! - With the node's root, nothing is made. No image or volume can change a path that is followed then: these paths are
-//!   podprobe's own.
-//! - After that, no path of the node exists for this process. An image, or another container of the pod that changes a
-//!   volume, can lead the process only to another place of the same container.
+//! - In the first step nothing is made. No image or volume can change a path that is followed in this step: these paths
+//!   are podprobe's own.
+//! - From the second step on, no path of the node exists for this process. An image, or another container of the pod
+//!   that changes a volume, can lead the process only to another place of the same container.
 //! - Each path is resolved with the container's root as the root, and no link of /proc into a process is followed: in
 //!   the node's process namespace such a link would lead to the node's root. A file that was found is used by its
 //!   descriptor.
@@ -57,7 +58,7 @@ const ALLOWED_BELOW_PROC: [&str; 11] = [
     "/proc/sys/crypto/fips_enabled",
 ];
 
-/// Links in the /dev of every container, as in runc. The link to kcore is made only if /proc/kcore exists.
+/// Links in the /dev of every container, as in runc. Another link, to kcore, is made only if /proc/kcore exists.
 const LINKS: [(&str, &str); 4] = [
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),

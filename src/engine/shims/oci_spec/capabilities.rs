@@ -1,8 +1,9 @@
-//! Decides which capabilities a container gets: containerd's default set, with add and drop applied as in its CRI
-//! plugin.
+//! Decides which capabilities a container gets: containerd's default set, with `add` and `drop` applied as in
+//! containerd's CRI plugin.
 //!
-//! The node itself may lack capabilities, such as a VM or a nested container without CAP_SYS_RESOURCE. Then the default
-//! set and `ALL` leave them out. A capability that the pod names and that cannot be given is an error.
+//! The node itself may lack capabilities, such as a VM or a nested container without CAP_SYS_RESOURCE. The default set
+//! and `ALL` leave out the capabilities that the node lacks. A capability that the pod names and that cannot be given
+//! is an error.
 
 use super::error::SpecError;
 use crate::api::capabilities::CAPABILITIES;
@@ -29,8 +30,9 @@ const DEFAULT: [&str; 14] = [
 /// Bit of the capability CAP_SYS_RESOURCE.
 pub(super) const SYS_RESOURCE: u64 = 1 << 24;
 
-/// Returns the container's capabilities as bits. `bounding` is the set of the node. A privileged container gets all of
-/// it, whatever is added or dropped. The order is containerd's: add ALL, drop ALL, add each, drop each.
+/// Returns the container's capabilities as bits. `bounding` is the set of the node. A privileged container gets the
+/// whole set of the node, whatever is added or dropped. The order is containerd's: add ALL, drop ALL, add each, drop
+/// each.
 pub(super) fn resolve(wanted: &Security, bounding: u64) -> Result<u64, SpecError> {
     if wanted.privileged {
         return Ok(bounding & known());

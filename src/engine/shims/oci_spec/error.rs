@@ -14,7 +14,7 @@ pub(super) enum SpecError {
     /// The command of the container with this name begins with an empty word.
     #[error("cannot start container {0}: the first word of its command is empty")]
     EmptyCommand(String),
-    /// A word of the command has a NUL byte, which would cut it short.
+    /// A word of the command has a NUL byte, which would cut the word short.
     #[error("cannot start container {container}: {word:?} of its command holds a NUL character")]
     Nul { container: String, word: String },
     /// The working directory is not an absolute path.
@@ -23,7 +23,7 @@ pub(super) enum SpecError {
     /// The kernel has no capability with this name.
     #[error("cannot {verb} capability {name}: there is none of that name (see capabilities(7))")]
     NoCapability { verb: &'static str, name: String },
-    /// This process does not have the capability itself, so it cannot give it.
+    /// podprobe itself does not have the capability on this node, so a container cannot get it.
     #[error("cannot add capability {0}: podprobe does not have it itself on this node")]
     CapabilityNotOurs(String),
     /// The image has no such user.

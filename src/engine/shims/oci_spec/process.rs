@@ -40,8 +40,8 @@ pub(super) fn process(i: &Inputs<'_>) -> Result<Process, SpecError> {
     })
 }
 
-/// Returns the limit of open files, at most `ceiling`. The limit is that of a systemd service, which containerd's
-/// containers have too. A program that needs more raises its own limit.
+/// Returns the limit of open files: that of a systemd service, which containerd's containers have too, but at most
+/// `ceiling`. A program that needs more raises its own limit.
 fn open_files(ceiling: Option<u64>) -> Rlimit {
     let most = |limit: u64| limit.min(ceiling.unwrap_or(limit));
     Rlimit {

@@ -8,9 +8,9 @@ use crate::api::huge_pages::cgroup_size;
 use crate::engine::oci::{self, Cpu, HugepageLimit, Memory};
 use crate::engine::runtime::Resources;
 
-/// Makes `linux.resources` with the requested limits. A limit whose controller the node lacks is an error. A weight,
-/// which every container has, is left out then, because no container has a weight there. The limits of huge pages are
-/// left out too, as in containerd.
+/// Makes `linux.resources` with the requested limits. A limit whose controller the node lacks is an error. A weight is
+/// no error: every container has a weight, so it is left out if the node lacks the controller. The limits of huge pages
+/// are left out too in this case, as in containerd.
 pub(super) fn linux_resources(r: &Resources, host: &Host) -> Result<oci::Resources, SpecError> {
     let mut out = oci::Resources::default();
     let lacks = |name| host.missing_controllers.contains(&name);

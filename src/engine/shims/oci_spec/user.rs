@@ -29,7 +29,8 @@ pub(super) struct User {
     pub home: String,
 }
 
-/// Returns the user and groups from the configuration; a value that it does not set comes from the image.
+/// Returns the user and groups from the configuration; a value that the configuration does not set comes from the
+/// image.
 pub(super) fn resolve(
     wanted: &Security,
     image_user: &str,

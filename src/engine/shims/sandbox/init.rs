@@ -1,9 +1,9 @@
 //! Pid 1 of a pod with `shareProcessNamespace`, `podprobe sandbox init`. It keeps the pod's process namespace alive and
 //! reaps orphaned processes of the containers, as the kubelet's pause container does.
 //!
-//! Invariants: this process lives exactly as long as the holder, which started it. The containers see it, and one of
-//! them may be able to trace it. So it has an empty read-only root, no privilege, no environment and no descriptor of
-//! the node. It runs under RuntimeDefault, in a small cgroup below its pod's cgroup.
+//! Invariants: this process lives exactly as long as the holder, which started it. The containers see this process, and
+//! a container may be able to trace it. So the process has an empty read-only root, no privilege, no environment and no
+//! descriptor of the node. It runs under RuntimeDefault, in a small cgroup below its pod's cgroup.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -28,8 +28,8 @@ const NOBODY: u32 = 65535;
 const READY: &[u8] = b"ready\n";
 
 /// Starts the pod's first process from the holder, in the cgroup `cgroup`, and waits until it is ready. `dir` is the
-/// sandbox's directory. The new process mounts the procfs of the namespace below `dir`: only a process inside can do
-/// that, and no later process of podprobe inside has the privileges for it.
+/// sandbox's directory. The new process mounts the procfs of its process namespace below `dir`: only a process inside
+/// the namespace can mount this procfs, and no later process of podprobe inside has the privileges to do it.
 pub(super) fn start(dir: &Path, cgroup: &str) -> io::Result<Child> {
     std::fs::create_dir_all(dir.join(super::PROC))?;
     let mut command = Command::new("/proc/self/exe");
@@ -81,11 +81,11 @@ fn mount_proc() -> io::Result<()> {
     mount(source, at, Some("proc"), flags, none).map_err(Into::into)
 }
 
-/// Moves this process into its cgroup, ties its life to the holder's, and blocks every signal. Signals from containers
-/// are meant for containers.
+/// Moves this process into its cgroup, ties its life to the holder's, and blocks every signal. The containers send
+/// signals to one another, not to this process.
 fn settle(cgroup: &OsStr) -> io::Result<()> {
     cgroup::join_as_first_process(&cgroup.to_string_lossy())?;
-    // The score is that of the kubelet's pause container. Without CAP_SYS_RESOURCE it stays as it was.
+    // The score is that of the kubelet's pause container. Without CAP_SYS_RESOURCE the score stays as it was.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-998");
     let _ = nix::sys::prctl::set_name(c"podprobe-pause");
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -94,7 +94,8 @@ fn settle(cgroup: &OsStr) -> io::Result<()> {
     Ok(())
 }
 
-/// Closes all three standard streams: no process talks to this one any more, and its root has no /dev/null.
+/// Closes all three standard streams: no process talks to this process any more, and the root of this process has no
+/// /dev/null.
 fn close_stdio() {
     for fd in 0..3 {
         let _ = nix::unistd::close(fd);
@@ -134,13 +135,13 @@ fn filter_system_calls() -> io::Result<()> {
     let profile = seccomp::default::profile(&[]);
     let filter = seccomp::compile(&profile).map_err(io::Error::other)?;
     match apply_seccomp(&filter.program, filter.flags) {
-        // This kernel has no filters, so no container has one either.
+        // This kernel has no filters, so no container has a filter either.
         Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)) => Ok(()),
         other => other,
     }
 }
 
-/// Reaps children for ever. Only the holder's end ends this process.
+/// Reaps children forever. Only the end of the holder ends this process.
 fn reap() -> ExitCode {
     let mut child = SigSet::empty();
     child.add(Signal::SIGCHLD);

@@ -90,7 +90,7 @@ fn live_state(f: Evidence) -> RuntimeState {
             alive: true,
             ..
         } => RuntimeState::Running,
-        // The container has just ended, and the shim is about to record it.
+        // The container has just ended, and the shim is about to record the end.
         Evidence {
             started: true,
             shim_alive: true,
@@ -213,8 +213,8 @@ impl ShimRuntime {
         Ok(true)
     }
 
-    /// Passes once over the record directories. Known records are read again only if they belong to the pod `only`;
-    /// without `only`, all of them are.
+    /// Passes once over the record directories. Known records are read again only if they belong to the pod `only`. If
+    /// `only` is None, all known records are read again.
     fn refresh_all(&self, only: Option<&str>) -> io::Result<()> {
         let (containers, sandboxes) = (self.layout.containers(), self.layout.sandboxes());
         let (container_ids, sandbox_ids) = (ids(&containers)?, ids(&sandboxes)?);
@@ -280,7 +280,7 @@ impl ShimRuntime {
     }
 
     /// Brings a container in the cache up to date. An error means that a record cannot be read now, for example because
-    /// no descriptors are left. It does not mean that the record is gone or damaged.
+    /// no descriptors are left. An error does not mean that the record is gone or damaged.
     pub(super) fn refresh_container(&self, cache: &mut Cache, id: String) -> io::Result<()> {
         let dir = self.layout.containers().join(&id);
         if !cache.containers.contains(&id) {
@@ -314,8 +314,8 @@ impl ShimRuntime {
                 e.state = self.rebuilt_state(&e.record, &dir).or(e.state.take());
             }
         }
-        // Checked before the exit record: a shim writes the record before it ends, so if both are dead here, the record
-        // exists.
+        // The processes are checked before the exit record: a shim writes the record before it ends, so if the first
+        // process and the shim are both dead here, the record exists.
         let dead = !e.process_alive() && !e.shim_alive();
         if dead || dir.join(EXIT).exists() {
             e.exit = self.exit_of(&dir, dead)?.map(Arc::new);
@@ -363,8 +363,8 @@ impl ShimRuntime {
         Ok(())
     }
 
-    /// Ends the processes of a container whose record cannot be used, and keeps its directory for a person to examine.
-    /// After an error everything is as it was.
+    /// Ends the processes of a container whose record cannot be used. Keeps the record directory under another name for
+    /// a person to examine. After an error everything is as it was.
     fn set_aside(&self, id: &str) -> io::Result<()> {
         let dir = self.layout.containers().join(id);
         let state = state::try_read::<ContainerState>(&dir, STATE)?;
@@ -524,8 +524,8 @@ impl ShimRuntime {
 /// Reason for an end that no process has seen.
 pub(super) const UNKNOWN: &str = "Unknown";
 
-/// Returns true if a record directory was removed since it was listed. Then no search for its process is made, because
-/// such a search examines every process.
+/// Returns true if a record directory was removed since it was listed. In this case the process of the record is not
+/// searched, because the search examines every process of the node.
 fn is_gone(dir: &Path) -> bool {
     fs::symlink_metadata(dir).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
 }

@@ -28,8 +28,8 @@ impl ShimRuntime {
         cache.containers.get(id.as_str()).cloned()
     }
 
-    /// Restores all records if `is_known` returns true: the record is in the cache, so another program has removed its
-    /// files.
+    /// Restores all records if `is_known` returns true, and otherwise returns None. True means that the record is in
+    /// the cache although its directory is gone, so another program has removed the directory.
     fn restore_if_known(&self, is_known: impl FnOnce(&Cache) -> bool) -> Option<()> {
         let known = is_known(&lock(&self.cache));
         known.then(|| {
@@ -90,8 +90,8 @@ impl ShimRuntime {
         Some((e.record.clone(), state.process?))
     }
 
-    /// Returns the part of a container's configuration that an exec needs. The container's first exec reads it from the
-    /// file.
+    /// Returns the part of a container's configuration that an exec needs. The container's first exec reads this part
+    /// from the file `config.json`.
     pub(super) fn config(&self, id: &ContainerId) -> io::Result<Arc<nsexec::Config>> {
         if let Some(known) = lock(&self.configs).get(id) {
             return Ok(known.clone());
@@ -114,8 +114,8 @@ impl ShimRuntime {
         let fail = |why: &str| {
             RuntimeError::failed(format!("cannot enter the network of pod {uid}: {why}"))
         };
-        // The cache is up to date enough, because PLEG refreshes it. A holder in it is checked by its start time, both
-        // here and when its namespace is entered.
+        // The cache is up to date enough, because PLEG refreshes it. A holder in the cache is checked by its start
+        // time, both here and when its namespace is entered.
         let newest = |cache: &Cache| {
             let of_pod = cache.sandboxes.of(uid);
             of_pod

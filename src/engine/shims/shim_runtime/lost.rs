@@ -117,8 +117,8 @@ impl ShimRuntime {
         let shims = self.lost(roles::SHIM, &self.layout.containers());
         let holders = self.lost(roles::SANDBOX, &self.layout.sandboxes());
         for (holder, dir) in &holders {
-            // A sandbox must not become ready, so that its pod is stopped. A bridge sandbox without a network record is
-            // not ready. Any other sandbox would be ready, so its holder is killed.
+            // None of these sandboxes may become ready, because their pods are to be stopped. A bridge sandbox without
+            // a network record is not ready. Any other sandbox would be ready, so its holder is killed.
             if self.take_in_holder(*holder, dir) != Some(NetworkKind::Bridge) {
                 kill_process(*holder);
             }

@@ -20,8 +20,8 @@ pub(super) struct Mounts {
     pub(super) sub_paths: Vec<SubPath>,
 }
 
-/// Returns true if the path of the node is a device or is below /dev: then the mount is meant for its devices. On any
-/// other mount an unprivileged container cannot open devices.
+/// Returns true if the path of the node is a device or is below /dev. A mount of such a path is meant for its devices.
+/// On any other mount an unprivileged container cannot open devices.
 fn holds_devices(path: &Path) -> bool {
     let is_device = path.metadata().is_ok_and(|m| {
         let kind = m.file_type();
@@ -34,7 +34,8 @@ fn holds_devices(path: &Path) -> bool {
 }
 
 impl Mounts {
-    /// Returns the mounts of a container with the record directory `dir`. The shim's mounts are in this directory.
+    /// Returns the mounts of a container with the record directory `dir`. The mount points of the shim's mounts are
+    /// below `dir`.
     ///
     /// # Errors
     /// Returns an error if the image of a volume does not exist any more.

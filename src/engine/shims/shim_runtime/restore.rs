@@ -1,8 +1,9 @@
 //! Restores records that another program has removed, from the content in memory.
 //!
-//! Invariants: only this runtime removes the record of a container. If a directory is gone without its doing, a program
-//! has cleared /run while the containers still run. Then only memory has the records. Without them the next daemon
-//! would start every pod a second time beside the running one.
+//! Invariants: only this runtime removes the record of a container. If a directory is gone and this runtime has not
+//! removed it, another program has cleared /run while the containers still run. In this case only the daemon's memory
+//! has the records. If they were not restored, the next daemon would start every pod a second time beside the running
+//! one.
 
 use std::collections::HashSet;
 use std::fs::{self, Permissions};
@@ -34,8 +35,8 @@ impl ShimRuntime {
         fs::set_permissions(layout.run_dir(), Permissions::from_mode(0o711))
     }
 
-    /// Writes every known record again that is not among these ids. Records that this runtime is removing or starting
-    /// are left out.
+    /// Writes every known record again whose id is missing in `container_ids` (containers) or in `sandbox_ids`
+    /// (sandboxes). Records that this runtime is removing or starting are left out.
     pub(super) fn restore_records(
         &self,
         cache: &Cache,

@@ -63,8 +63,8 @@ pub(super) struct CreatedContainer {
     pipes: RolePipes,
 }
 
-/// The pipes to the stdin and stdout of a shim or holder. An end of file on its stdin tells the role that the daemon is
-/// gone, so stdin stays open as long as the role is to continue.
+/// The pipes to the stdin and stdout of a shim or holder. The shim or holder takes an end of file on its stdin for the
+/// end of the daemon, so stdin stays open as long as the process is to continue.
 struct RolePipes {
     stdin: ChildStdin,
     stdout: ChildStdout,
@@ -89,7 +89,7 @@ impl RolePipes {
                 PollFd::new(ending, PollFlags::POLLIN),
             ];
             match poll(&mut fds, left) {
-                // The shim notices that the daemon ends, and undoes what it has not started.
+                // The shim notices that the daemon ends, and gives up a container that it has not started.
                 Ok(_) if fds[1].any() == Some(true) => {
                     return Err(io::Error::new(io::ErrorKind::Interrupted, ENDING));
                 }
@@ -180,7 +180,8 @@ impl ShimRuntime {
             let answer = RolePipes::of(&mut child)
                 .and_then(|mut pipes| pipes.answer(SANDBOX_LIMIT, self.ending()));
             if !matches!(&answer, Ok(text) if text == sandbox::READY) {
-                // Waits for the holder's end: while the process exists, the cgroup to which it moved cannot be removed.
+                // Kills the holder and waits for its end: while the process exists, the cgroup to which it moved cannot
+                // be removed.
                 Process::of(child.id() as i32).map(kill_process);
             }
             self.adopt(child);
@@ -319,7 +320,7 @@ impl ShimRuntime {
         result
     }
 
-    /// Gives up a created container that must not start any more. Its shim records that it never ran.
+    /// Gives up a created container that must not start any more. Its shim records that the container never ran.
     pub(super) fn give_up_created(&self, id: &ContainerId) {
         drop(lock(&self.created).remove(id.as_str()));
         lock(&self.starting).remove(id.as_str());
@@ -553,7 +554,8 @@ fn cause_of(answer: &str, stderr: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A mounted volume makes the removal stop half way, as many other causes could.
+    /// A record directory that is removed only in part is no record any more. A mounted volume makes the removal stop
+    /// half way, as many other causes could.
     #[test]
     fn a_record_that_cannot_be_removed_at_once_is_no_record_any_more() {
         if !crate::skip::is_root() {
@@ -578,7 +580,8 @@ mod tests {
         assert!(!record.exists());
     }
 
-    /// A newline at the end of a read is not the end of an error.
+    /// An answer that begins with `error` is read until the process ends. A newline at the end of a read is not the end
+    /// of the answer.
     #[test]
     fn an_error_with_lines_is_read_to_its_end() {
         let first = format!("error other {}", "x".repeat(499));

@@ -303,7 +303,7 @@ impl ShimRuntime {
         let Some(holder) = self.holder(&sandbox) else {
             return Ok(());
         };
-        // Done while the network namespace exists: CNI plugins look into it to undo their work.
+        // The network is taken down while its namespace exists: CNI plugins look into the namespace to undo their work.
         self.tear_down_network(&sandbox)
             .map_err(|e| fail(format!("cannot take down its network: {e}")))?;
         if let Some(fd) = holder.open().map_err(|e| fail(e.to_string()))? {
@@ -342,9 +342,10 @@ impl ShimRuntime {
         removed.map_err(|e| RuntimeError::failed(format!("cannot remove sandbox {id}: {e}")))
     }
 
-    /// Removes the cgroups of a pod that no record names any more. After the last pod it also removes every other
-    /// unused cgroup. Before that, the cgroups of other pods are not examined, so that the work for one pod does not
-    /// grow with the number of all pods. What cannot be removed now, the next listing removes.
+    /// Removes the cgroups of a pod that no record names any more. After the removal of the last pod, all other unused
+    /// cgroups are removed too. As long as there are pods, the cgroups of other pods are not examined, so the work for
+    /// one pod does not grow with the number of all pods. The next listing removes the cgroups that cannot be removed
+    /// now.
     fn remove_cgroups_of(&self, uid: &str) {
         let is_last = {
             let cache = lock(&self.cache);
@@ -372,10 +373,10 @@ impl ShimRuntime {
         })
     }
 
-    /// Removes the cgroups of pods that no record names any more, and with the last pod the daemon's own cgroup. There
-    /// are such cgroups if a daemon was killed while it removed a pod. A process that has not quite ended keeps its
-    /// cgroup for a moment: what cannot be removed now is tried again with the next listing. Nothing is removed while a
-    /// container starts, because it may be about to make its cgroups.
+    /// Removes the cgroups of pods that no record names any more, and with the last pod the daemon's own cgroup. Such
+    /// cgroups are left if a daemon was killed while it removed a pod. A process that has not quite ended keeps its
+    /// cgroup for a moment, so the next listing tries again to remove the cgroups that cannot be removed now. Nothing
+    /// is removed while a container starts, because the start may be about to make the container's cgroups.
     pub(super) fn remove_unused_cgroups(&self) {
         let Ok(_gate) = self.cgroup_gate.try_write() else {
             return;

@@ -30,7 +30,7 @@ pub(in crate::engine::shims::embedded) enum RootError {
     /// The destination of a mount is not an absolute path.
     #[error("mount destination {0:?} is not an absolute path")]
     RelativeDestination(String),
-    /// A mount has id mappings, which would show other owners of its files.
+    /// A mount has id mappings, which are not supported. They would show other owners of the mount's files.
     #[error("mount destination {0}: mappings of ids are not supported")]
     Mapped(String),
     /// A mount cannot be made.
@@ -59,7 +59,7 @@ pub(in crate::engine::shims::embedded) enum RootError {
     Make {
         /// Path of the device, or a text for the links.
         object: String,
-        /// The error from making it.
+        /// The error from making the device or link.
         source: io::Error,
     },
     /// The root cannot be made read-only.

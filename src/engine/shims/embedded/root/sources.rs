@@ -28,7 +28,8 @@ pub(super) struct Mount {
     pub(super) destination: String,
     /// Name of the source or the file system, for error texts.
     pub(super) name: String,
-    /// True if paths below this mount are hidden later (proc and sysfs). Then no link may lead to its destination.
+    /// True if paths below this mount are hidden later (proc and sysfs). No link may lead to the destination of such a
+    /// mount.
     pub(super) is_protected: bool,
     pub(super) what: What,
 }
@@ -46,8 +47,8 @@ pub(super) enum What {
         is_dir: bool,
         is_procfs: bool,
     },
-    /// A new file system. It is made inside the container, because a procfs shows the processes of its maker's
-    /// namespace.
+    /// A new file system. It is made inside the container, because a procfs shows the processes of the namespace in
+    /// which it is made.
     New { kind: String, options: Options },
 }
 
@@ -116,8 +117,8 @@ pub(in crate::engine::shims::embedded) struct Sources {
 
 impl Sources {
     /// Opens the sources in the container's mount namespace, which is still a copy of the node's. `proc` is the mount
-    /// point of a procfs: that of the process namespace that the container joins. `bound` is true if this process
-    /// cannot make devices, so that the node's own device files are bound.
+    /// point of the procfs of the process namespace that the container joins; None if the container joins no such
+    /// namespace. `bound` is true if this process cannot make devices, so the node's own device files are bound.
     ///
     /// # Errors
     /// Returns [`RootError`] about the source that cannot be opened.
@@ -175,8 +176,8 @@ fn read_mount(m: &oci::Mount, proc: Option<&Path>) -> Result<Mount, RootError> {
     let is_protected = matches!(kind.as_str(), "proc" | "sysfs");
     let is_bind = kind == "bind" || m.options.iter().any(|w| w == "bind" || w == "rbind");
     let from = match (kind.as_str(), proc) {
-        // Only a process inside the namespace could mount its procfs, and no privileged process of podprobe may be
-        // inside.
+        // The procfs at this path is bound. Only a process inside the process namespace could mount its procfs, and no
+        // privileged process of podprobe may be inside.
         ("proc", Some(proc)) => proc.to_owned(),
         _ if is_bind => m.source.clone(),
         _ => {
