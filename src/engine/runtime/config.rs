@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::net::network::{Bandwidth, PortMapping};
 
-/// Labels or annotations. The runtime stores them and returns them with the status. It never interprets them.
+/// Labels or annotations. The runtime stores them, returns them with the status, and never interprets them.
 pub type Labels = BTreeMap<String, String>;
 
 /// Identity of a sandbox (CRI `PodSandboxMetadata`).

@@ -32,7 +32,7 @@ pub(crate) struct Seen {
 
 /// The test's side of a session.
 pub(crate) struct Script {
-    /// The stream on which the test reads the client's input. It ends when the client's input ends.
+    /// The stream on which the test reads the client's input. The stream ends when the client's input ends.
     pub(crate) stdin: UnixStream,
     /// The stream to which the test writes the session's output. Dropping it ends the output.
     pub(crate) stdout: UnixStream,

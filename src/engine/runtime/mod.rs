@@ -52,7 +52,7 @@ pub struct ContainerId(Arc<str>);
 
 /// The scheme in the ids of the shim runtime, which is podprobe's own.
 pub const SHIMS_SCHEME: &str = "podprobe";
-/// The text between the scheme and the rest of the id.
+/// The text between the scheme and the runtime's own id.
 const SCHEME_END: &str = "://";
 
 impl ContainerId {
@@ -371,7 +371,7 @@ pub trait Runtime: Send + Sync {
 
     /// Attaches a client to the streams of a running container's first process. The log has all output in any case;
     /// output that the container writes while no client is attached is in the log only. A client that does not read is
-    /// cut off ([`SessionEnd::TooSlow`]), and delays nobody.
+    /// cut off ([`SessionEnd::TooSlow`]), and delays neither the container nor another client.
     fn attach(
         &self,
         id: &ContainerId,

@@ -15,8 +15,7 @@ use crate::engine::runtime::AppArmorProfile;
 /// Name of the profile for `RuntimeDefault`.
 pub const RUNTIME_DEFAULT: &str = "podprobe-default";
 
-/// The reason why a container cannot have the requested profile. The text is containerd's, and adds what to do about
-/// it.
+/// The reason why a container cannot have the requested profile, in containerd's words. The text also says what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to get container spec opts: failed to generate apparmor spec opts: {0}")]
 pub struct AppArmorError(#[from] Unavailable);

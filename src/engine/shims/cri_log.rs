@@ -52,7 +52,7 @@ impl Lines {
         }
     }
 
-    /// Appends the lines that `input` completes to `out`, and keeps the rest for later.
+    /// Appends the lines that `input` completes to `out`, and keeps the text of an unfinished line for the next call.
     pub fn push(&mut self, mut input: &[u8], stamp: &str, out: &mut Vec<u8>) {
         while !input.is_empty() {
             let room = MAX_LINE - self.partial.len();
@@ -304,7 +304,7 @@ pub fn rotated(log: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Number of instances of a container that keep their logs: the instance that starts, and the instance before it (`logs
+/// Number of instances of a container that keep their logs: the starting instance, and the instance before it (`logs
 /// -p`).
 const KEPT_ATTEMPTS: u32 = 2;
 

@@ -1,14 +1,14 @@
 //! The device filter of a container on cgroup v2: it turns the rules of the OCI specification into a BPF program.
 //!
-//! On cgroup v1 the controller `devices` enforces such rules itself. On v2 the kernel runs a program of type
+//! On cgroup v1 the controller `devices` enforces the rules itself. On v2 the kernel runs a program of type
 //! BPF_PROG_TYPE_CGROUP_DEVICE whenever a process in the cgroup makes or opens a device.
 //!
 //! Invariants:
 //! - Access that no rule allows is refused.
 //! - For each kind of access the last rule that matches the device decides, as with cgroup v1. A request for several
 //!   kinds of access is allowed if each kind is allowed.
-//! - The program is attached before any process of the container runs. It vanishes with the cgroup. It also holds for
-//!   the cgroups of commands, which are below the container's cgroup.
+//! - The program is attached before any process of the container runs, and vanishes with the cgroup. The program also
+//!   filters for the cgroups of commands, which are below the container's cgroup.
 
 use std::fs::File;
 use std::io;

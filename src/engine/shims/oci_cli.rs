@@ -7,8 +7,8 @@ use std::process::Command;
 pub(super) fn command(runtime: &[PathBuf], root: &Path) -> Command {
     let mut c = Command::new(&runtime[0]);
     c.args(&runtime[1..]).arg("--root").arg(root);
-    // The embedded runtime copies its own process for the container's first process. With the daemon's environment,
-    // that environment would be in the memory of the container's first process.
+    // The embedded runtime copies its own process for the container's first process. So its environment must be empty:
+    // otherwise the daemon's environment would be in the memory of the first process.
     if runtime.len() > 1 {
         c.env_clear();
     }

@@ -204,8 +204,8 @@ fn device(d: &HostDevice) -> Device {
     }
 }
 
-/// Lists the container's namespaces. The container shares a type that is not in the list with the node. As in
-/// containerd, only an unprivileged container on cgroup v2 has a cgroup namespace.
+/// Lists the container's namespaces. If a type is not in the list, the container shares the node's namespace of this
+/// type. As in containerd, only an unprivileged container on cgroup v2 has a cgroup namespace.
 fn namespaces(i: &Inputs<'_>) -> Vec<Namespace> {
     let n = &i.namespaces;
     let mut list = vec![namespace("mount", None)];

@@ -549,7 +549,8 @@ fn told_to_start() -> Result<(), NotTold> {
     }
 }
 
-/// Returns true if the daemon has closed the other end of stdin, which it holds until it has the shim's answer.
+/// Returns true if the daemon has closed the other end of stdin. The daemon holds that end until it has the shim's
+/// answer.
 fn daemon_is_gone() -> bool {
     let stdin = io::stdin();
     let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];

@@ -272,8 +272,8 @@ impl ShimRuntime {
         result
     }
 
-    /// Reaps those shims and holders that have ended, or only the child `only`. This costs a system call for each
-    /// child, so only a call for all pods checks all children.
+    /// Reaps those shims and holders that have ended, or only the child `only`. Each child that is checked costs a
+    /// system call, so only a call for all pods checks all children.
     fn reap(&self, only: Option<i32>) {
         let is_asked = |c: &Child| only.is_none_or(|pid| c.id() == pid as u32);
         lock(&self.children).retain_mut(|c| !is_asked(c) || matches!(c.try_wait(), Ok(None)));

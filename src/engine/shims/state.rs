@@ -299,8 +299,8 @@ pub struct SandboxRecord {
 }
 
 impl SandboxRecord {
-    /// Returns true if containers can be created in the sandbox. They cannot if an older podprobe has started the first
-    /// process of the pod: that process is in no cgroup of the pod, and the sandbox has no procfs.
+    /// Returns true if containers can be created in the sandbox. Containers cannot be created if an older podprobe has
+    /// started the first process of the pod: that process is in no cgroup of the pod, and the sandbox has no procfs.
     pub fn is_usable(&self) -> bool {
         !self.share_pid || !self.pod_cgroup.is_empty()
     }

@@ -14,8 +14,8 @@ use crate::base::clock::Time;
 /// Longest line in bytes that is kept until its end is read. A longer line is written in parts.
 const MAX_LINE: usize = 1 << 20;
 
-/// A parser that joins partial records (`P`) with the record that ends their line (`F`). It takes bytes in pieces of
-/// any size.
+/// A parser that joins partial records (`P`) with the record that ends their line (`F`). The parser takes bytes in
+/// pieces of any size.
 #[derive(Default)]
 pub struct Lines {
     options: LogOptions,

@@ -1,5 +1,5 @@
-//! A reader for a container's log as CRI runtimes write it, with the options of the kubelet's `ReadLogs`. It returns
-//! what the container wrote, from the oldest file that is kept, or from the first of the last lines.
+//! A reader for a container's log as CRI runtimes write it, with the options of the kubelet's `ReadLogs`. The reader
+//! returns the container's output, from the oldest file that is kept, or from the first of the last lines.
 //!
 //! Invariants: the reader knows no pod, no client and no daemon: a path goes in, bytes come out. A log that does not
 //! exist is empty. Only the log of one instance is read, and the caller chooses the instance. To follow a log, the

@@ -18,7 +18,8 @@ use crate::base::sys::task::PidFd;
 
 /// Text of the profile, with a comment at its beginning.
 pub const PROFILE: &str = include_str!("../../../../config/apparmor.d/podprobe-default");
-/// Longest time that the parser `apparmor_parser` may run before it is killed. It needs a second on a slow board.
+/// Longest time that the parser `apparmor_parser` may run before it is killed. On a slow board the parser needs a
+/// second.
 pub const LIMIT: Duration = Duration::from_secs(20);
 /// Directories in which distributions install the parser.
 const DIRECTORIES: [&str; 2] = ["/sbin", "/usr/sbin"];

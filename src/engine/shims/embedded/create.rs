@@ -61,8 +61,8 @@ pub(super) fn create(request: &Request<'_>) -> Result<(), Error> {
     claim(root, id).map_err(|e| Error::of("create", id, e))?;
     let made = make(request, &config, record.clone(), &hierarchies);
     if made.is_err() {
-        // The first error is reported. If something cannot be removed here, the record stays, and `delete --force`
-        // finds the rest by it.
+        // The first error is reported. If something cannot be removed here, the record stays, and by the record `delete
+        // --force` finds what is left.
         if cgroups::kill_and_remove(&hierarchies, &record.cgroups_path).is_ok() {
             let _ = process::remove_state(root, id);
         }

@@ -1,9 +1,9 @@
 //! Decides which capabilities a container gets: containerd's default set, with `add` and `drop` applied as in
 //! containerd's CRI plugin.
 //!
-//! The node itself may lack capabilities, such as a VM or a nested container without CAP_SYS_RESOURCE. The default set
-//! and `ALL` leave out the capabilities that the node lacks. A capability that the pod names and that cannot be given
-//! is an error.
+//! The node itself may lack capabilities: it may be a VM, or a nested container without CAP_SYS_RESOURCE. The default
+//! set and `ALL` leave out the capabilities that the node lacks. A capability that the pod names and that cannot be
+//! given is an error.
 
 use super::error::SpecError;
 use crate::api::capabilities::CAPABILITIES;

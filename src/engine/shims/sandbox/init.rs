@@ -1,9 +1,9 @@
-//! Pid 1 of a pod with `shareProcessNamespace`, `podprobe sandbox init`. It keeps the pod's process namespace alive and
-//! reaps orphaned processes of the containers, as the kubelet's pause container does.
+//! Pid 1 of a pod with `shareProcessNamespace`, `podprobe sandbox init`. This process keeps the pod's process namespace
+//! alive and reaps orphaned processes of the containers, as the kubelet's pause container does.
 //!
 //! Invariants: this process lives exactly as long as the holder, which started it. The containers see this process, and
 //! a container may be able to trace it. So the process has an empty read-only root, no privilege, no environment and no
-//! descriptor of the node. It runs under RuntimeDefault, in a small cgroup below its pod's cgroup.
+//! descriptor of the node. The process runs under RuntimeDefault, in a small cgroup below its pod's cgroup.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -81,8 +81,8 @@ fn mount_proc() -> io::Result<()> {
     mount(source, at, Some("proc"), flags, none).map_err(Into::into)
 }
 
-/// Moves this process into its cgroup, ties its life to the holder's, and blocks every signal. The containers send
-/// signals to one another, not to this process.
+/// Moves this process into its cgroup, ties its life to the holder's, and blocks every signal, because the signals that
+/// a container sends are meant for containers.
 fn settle(cgroup: &OsStr) -> io::Result<()> {
     cgroup::join_as_first_process(&cgroup.to_string_lossy())?;
     // The score is that of the kubelet's pause container. Without CAP_SYS_RESOURCE the score stays as it was.

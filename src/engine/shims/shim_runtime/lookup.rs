@@ -102,7 +102,8 @@ impl ShimRuntime {
             .join(id.as_str())
             .join("bundle/config.json");
         let config: Arc<nsexec::Config> = Arc::new(serde_json::from_slice(&fs::read(file)?)?);
-        // Never holds both locks at once: the code that restores records locks them in the other order.
+        // Never locks the cache while `configs` is locked: the code that restores records locks `configs` after the
+        // cache.
         let known: HashSet<String> = lock(&self.cache).containers.ids().cloned().collect();
         let mut all = lock(&self.configs);
         all.retain(|id, _| known.contains(id.as_str()));

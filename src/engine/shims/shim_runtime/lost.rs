@@ -242,7 +242,7 @@ impl ShimRuntime {
 struct Known {
     /// Cgroups that are known with everything below them, relative to the daemon's own.
     whole: Vec<PathBuf>,
-    /// UIDs of pods. The cgroup with such a name is known, but the cgroups below it are examined.
+    /// UIDs of pods. A cgroup that is named after one of these pods is known, but the cgroups below it are examined.
     pods: HashSet<String>,
 }
 

@@ -1,4 +1,5 @@
-//! The mounts of a container besides its root. The shim makes some of them first, and the OCI runtime makes the rest.
+//! The mounts of a container besides its root. The shim makes some of these mounts first, and then the OCI runtime
+//! makes all remaining ones.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};

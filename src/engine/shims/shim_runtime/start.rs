@@ -269,8 +269,8 @@ impl ShimRuntime {
         }
     }
 
-    /// Prepares the pod's cgroup. This happens for each container again, because an older daemon or another
-    /// configuration may have made the cgroup.
+    /// Prepares the pod's cgroup. The cgroup is prepared again for each container, because an older daemon or another
+    /// configuration may have made it.
     fn prepare_pod_cgroup(&self, config: &SandboxConfig) -> Result<(), RuntimeError> {
         let _gate = self
             .cgroup_gate

@@ -201,8 +201,8 @@ impl ShimRuntime {
         );
     }
 
-    /// Ends a container's processes, and removes its OCI runtime state and its cgroups. This also works if the
-    /// container has no readable record.
+    /// Ends a container's processes, and removes its OCI runtime state and its cgroups. The container need not have a
+    /// readable record.
     pub(super) fn clear_leftovers(
         &self,
         id: &str,

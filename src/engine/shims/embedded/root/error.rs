@@ -30,7 +30,7 @@ pub(in crate::engine::shims::embedded) enum RootError {
     /// The destination of a mount is not an absolute path.
     #[error("mount destination {0:?} is not an absolute path")]
     RelativeDestination(String),
-    /// A mount has id mappings, which are not supported. They would show other owners of the mount's files.
+    /// A mount has id mappings, which are not supported. The mappings would show other owners of the mount's files.
     #[error("mount destination {0}: mappings of ids are not supported")]
     Mapped(String),
     /// A mount cannot be made.

@@ -176,8 +176,8 @@ fn read_mount(m: &oci::Mount, proc: Option<&Path>) -> Result<Mount, RootError> {
     let is_protected = matches!(kind.as_str(), "proc" | "sysfs");
     let is_bind = kind == "bind" || m.options.iter().any(|w| w == "bind" || w == "rbind");
     let from = match (kind.as_str(), proc) {
-        // The procfs at this path is bound. Only a process inside the process namespace could mount its procfs, and no
-        // privileged process of podprobe may be inside.
+        // The procfs at the path `proc` is bound. Only a process inside the container's process namespace could mount a
+        // procfs of it, and no privileged process of podprobe may be inside.
         ("proc", Some(proc)) => proc.to_owned(),
         _ if is_bind => m.source.clone(),
         _ => {
