@@ -118,18 +118,19 @@ pub struct Mount {
 pub struct Linux {
     /// Limits of the resources that the container uses.
     pub resources: Resources,
-    /// Absolute path of the container's cgroup in each hierarchy.
+    /// Absolute path of the container's cgroup in each hierarchy; None means a default path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroups_path: Option<String>,
     /// Namespaces of the container; every type that is not in this list is shared with the node.
     pub namespaces: Vec<Namespace>,
-    /// Filter for system calls.
+    /// Filter for system calls; None allows all system calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seccomp: Option<Seccomp>,
-    /// Propagation of the root's mount, as a word of mount(8) such as `rslave`.
+    /// Propagation of the root's mount, as a word of mount(8) such as `rslave`; None means private.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rootfs_propagation: Option<String>,
-    /// Devices that the container has in addition to the standard devices of every container.
+    /// Devices that the container has in addition to the standard devices of every container; None means no more
+    /// devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<Vec<Device>>,
     /// Paths that the container cannot see.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Process {
     /// True if the standard streams are a terminal.
     pub terminal: bool,
-    /// Size of the terminal.
+    /// Size of the terminal; None does not set a size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub console_size: Option<ConsoleSize>,
     /// User and group ids of the program.
@@ -25,13 +25,14 @@ pub struct Process {
     pub rlimits: Vec<Rlimit>,
     /// True if the program cannot gain privileges by an execve.
     pub no_new_privileges: bool,
-    /// Score from -1000 to 1000: the higher it is, the earlier the kernel kills the program when memory runs out.
+    /// Score from -1000 to 1000: the higher it is, the earlier the kernel kills the program when memory runs out. None
+    /// leaves the score as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom_score_adj: Option<i64>,
-    /// Name of an AppArmor profile.
+    /// Name of an AppArmor profile; None sets no profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub apparmor_profile: Option<String>,
-    /// SELinux label of the program.
+    /// SELinux label of the program; None sets no label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selinux_label: Option<String>,
 }
@@ -53,7 +54,7 @@ pub struct User {
     pub uid: u32,
     /// Primary group id.
     pub gid: u32,
-    /// Umask: the permission bits that new files do not get.
+    /// Umask: the permission bits that new files do not get; None means 022.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub umask: Option<u32>,
     /// Ids of the supplementary groups.

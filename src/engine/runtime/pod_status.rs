@@ -92,7 +92,7 @@ pub struct RuntimePodStatus {
 }
 
 impl RuntimePodStatus {
-    /// Returns the newest instance of a container.
+    /// Returns the newest instance of a container; None if the container has no instance.
     pub fn container(&self, name: &str) -> Option<&RuntimeContainerStatus> {
         self.containers.iter().find(|c| c.name == name)
     }

@@ -32,7 +32,7 @@ const COPY: &str = "/memfd:podprobe-record (deleted)";
 const MAX_COPY: u64 = 1 << 20;
 
 /// Keeps a copy of a record in memory, as long as this process keeps the returned descriptor. No process can change the
-/// copy.
+/// copy. Returns None if no copy could be made.
 pub fn keep_copy<T: Serialize>(record: &T) -> Option<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let mut file = File::from(memfd_create(c"podprobe-record", flags).ok()?);
@@ -66,7 +66,7 @@ pub fn running(role: &str, shims_cgroup: &str) -> Vec<(Process, PathBuf)> {
     running_of(role, shims_cgroup, |_| true)
 }
 
-/// Returns the running process of a role that has the record directory `dir`.
+/// Returns the running process of a role that has the record directory `dir`; None if no such process runs.
 pub fn of_dir(role: &str, dir: &Path, shims_cgroup: &str) -> Option<Process> {
     let found = running_of(role, shims_cgroup, |of| of == dir);
     found.first().map(|(process, _)| *process)

@@ -161,7 +161,7 @@ fn identity(file: &File) -> io::Result<(u64, u64)> {
     file.metadata().map(|m| (m.dev(), m.ino()))
 }
 
-/// Returns device and inode of the file that has this path now.
+/// Returns device and inode of the file that has this path now; None if there is no file.
 fn current_identity(path: &Path) -> Option<(u64, u64)> {
     path.metadata().ok().map(|m| (m.dev(), m.ino()))
 }

@@ -26,7 +26,7 @@ const DIRECTORIES: [&str; 2] = ["/sbin", "/usr/sbin"];
 /// Maximum size in bytes of the parser's error output in a message.
 const MOST_WORDS: u64 = 2048;
 
-/// Returns the path of this node's parser.
+/// Returns the path of this node's parser; None if the node has no parser.
 pub fn parser() -> Option<PathBuf> {
     find(&DIRECTORIES)
 }

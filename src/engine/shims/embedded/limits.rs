@@ -104,7 +104,7 @@ fn huge_pages(resources: &Resources, v2: bool) -> Vec<(String, String)> {
     resources.hugepage_limits.iter().map(of).collect()
 }
 
-/// Returns the limit of memory in bytes.
+/// Returns the limit of memory in bytes; None if there is no limit.
 pub(super) fn memory_limit(resources: &Resources) -> Option<u64> {
     let limit = resources.memory.as_ref()?.limit?;
     u64::try_from(limit).ok()

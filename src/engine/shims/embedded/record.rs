@@ -86,7 +86,7 @@ impl Record {
     }
 }
 
-/// Returns the state letter and the start time of a process.
+/// Returns the state letter and the start time of a process; None if there is no such process.
 pub(super) fn stat(pid: i32) -> Option<(char, u64)> {
     // The file has the process's name in brackets. The name may contain brackets, spaces, and bytes that are not UTF-8.
     let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
