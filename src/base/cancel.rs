@@ -1,7 +1,7 @@
 //! A flag that ends the waits of several threads, because a run must end early or because the daemon ends.
 //!
-//! Invariants: once set, the flag stays set. It has descriptors only while a thread waits: one for the flag and one for
-//! each tied socket. [`Cancel::cancel`] never waits.
+//! Invariants: once set, the flag stays set. The first wait makes an eventfd, which the flag then keeps. Each tied
+//! socket costs one more descriptor until it is no longer tied. [`Cancel::cancel`] never waits.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -75,8 +75,8 @@ impl Cancel {
         self.is_cancelled()
     }
 
-    /// Ties a socket to the flag. Until [`Tied`] is dropped, setting the flag shuts the socket down, so that a thread that
-    /// connects, reads or writes gets an error or an end of file.
+    /// Ties a socket to the flag. Until [`Tied`] is dropped, setting the flag shuts the socket down. A thread that
+    /// connects, reads or writes then gets an error or an end of file.
     ///
     /// # Errors
     /// Returns ECANCELED if the flag is set already, or the system's error if no descriptors are left.
@@ -117,7 +117,8 @@ impl Drop for Tied<'_> {
 }
 
 fn hang_up(socket: &OwnedFd) {
-    // Fails if the socket is not connected yet. A connect that follows ends at its own deadline.
+    // The shutdown fails if the socket is not connected yet. A connect after the failed shutdown ends at its own
+    // deadline.
     let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
 }
 
@@ -167,7 +168,7 @@ mod tests {
         let cancel = Cancel::default();
         let (mut near, _far) = UnixStream::pair().unwrap();
         let (mut untied, far) = UnixStream::pair().unwrap();
-        // With a time limit, a read that nothing ends is an error and not a test that hangs.
+        // With this time limit, the test fails instead of hanging if nothing ends the read.
         near.set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
         drop(cancel.tie(untied.as_fd()).unwrap());

@@ -54,7 +54,7 @@ impl Aspects {
 #[derive(Clone, Debug)]
 enum Subject {
     Pod(PodUid, Aspect),
-    /// The problems of pod files that have no running pod.
+    /// A change of the list of problems that were found in pod files without a running pod.
     Files,
     /// Nothing has changed: readers wake up to check whether they must end.
     Wake,
@@ -65,15 +65,15 @@ enum Subject {
 pub struct Changes {
     /// The aspects that have changed, by pod.
     pub pods: BTreeMap<PodUid, Aspects>,
-    /// True if the problems of pod files have changed.
+    /// True if the list of problems that were found in pod files has changed.
     pub files: bool,
 }
 
 /// A log of the last changes of pods and pod files. Readers ask for the changes since a version, or wait for the next.
 #[derive(Default)]
 pub struct ChangeFeed {
-    /// The version of the last change. Readable without the lock, because each probe looks at it. Written with the lock, so
-    /// that no waiting thread misses a change.
+    /// The version of the last change. The version is read without the lock of `log`, because each probe reads the
+    /// version. It is written under that lock, so that no waiting thread misses a change.
     version: AtomicU64,
     /// The version of the last change of each aspect, over all pods.
     by_aspect: [AtomicU64; Aspect::COUNT],
@@ -91,7 +91,7 @@ impl ChangeFeed {
         version
     }
 
-    /// Records a change of the problems of pod files.
+    /// Records that the list of problems that were found in pod files has changed.
     pub fn tell_files(&self) {
         self.push(&mut self.log(), Subject::Files);
     }
@@ -154,13 +154,14 @@ impl ChangeFeed {
         self.wait(ceiling, || self.version(), version)
     }
 
-    /// Waits like [`Self::wait_newer`], but only for a change of one aspect. Returns the version of its last change.
+    /// Waits like [`Self::wait_newer`], but only for a change of `aspect`. Returns the version of the aspect's last
+    /// change.
     pub fn wait_newer_of(&self, aspect: Aspect, version: u64, ceiling: Duration) -> u64 {
         self.wait(ceiling, || self.version_of(aspect), version)
     }
 
     /// Waits like [`Self::wait_newer`], but only for a change of one of these aspects. Returns the version of the
-    /// newest one.
+    /// newest change of these aspects.
     pub fn wait_newer_of_any(&self, aspects: &[Aspect], version: u64, ceiling: Duration) -> u64 {
         let newest = || aspects.iter().map(|aspect| self.version_of(*aspect)).max();
         self.wait(ceiling, || newest().unwrap_or(0), version)

@@ -1,8 +1,8 @@
 //! The two clocks: [`Moment`] for every delay and comparison, wall-clock [`Time`] for display only.
 //!
-//! Invariants: a `Moment` never jumps with the wall clock, and goes on while the machine sleeps (`CLOCK_BOOTTIME`). It
-//! means the same in every process of one boot, so that a shim may record it and the daemon may compare it. It means
-//! nothing in another boot: a file that holds a `Moment` also holds the [`boot_id`].
+//! Invariants: a `Moment` never jumps with the wall clock, and goes on while the machine sleeps (`CLOCK_BOOTTIME`). A
+//! `Moment` means the same in every process of one boot, so a shim may record a `Moment` and the daemon may compare it.
+//! In another boot, a `Moment` means nothing. A file that holds a `Moment` therefore also holds the [`boot_id`].
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -61,7 +61,8 @@ impl Sub<Duration> for Moment {
     }
 }
 
-/// Returns the kernel's random id of this boot. It differs from the id in a record of an earlier boot.
+/// Returns the kernel's random id of this boot. Each boot has another id, so a record with another id is of an earlier
+/// boot.
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|s| s.trim().to_owned())

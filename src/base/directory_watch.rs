@@ -1,4 +1,4 @@
-//! An inotify watch on a path and on its parent directory. It reports when the path must be listed again, nothing more.
+//! An inotify watch on a path and on its parent directory. The watch only reports when the path must be listed again.
 //!
 //! Invariants: an event is only a hint. After a lost event, a full queue or a failed watch, the caller finds the change
 //! at its next listing. A watch that failed is set up again as soon as inotify has room.
@@ -16,7 +16,8 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDe
 
 use crate::base::clock::Moment;
 
-/// First wait after a watch could not be set up. Each further failure doubles it, up to [`MAX_RETRY`] (kubelet-probes 6.3).
+/// First wait after a watch could not be set up. Each further failure doubles the wait, up to [`MAX_RETRY`]
+/// (kubelet-probes 6.3).
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Longest wait after a watch could not be set up.
 const MAX_RETRY: Duration = Duration::from_secs(20);
@@ -85,8 +86,8 @@ impl Hints {
         let counts = match place {
             Place::Old => false,
             Place::Parent => name == base,
-            // `..data`, the link that the volumes of Kubernetes swap, has a name that does not count. Its change still
-            // changes the content of names that count.
+            // `..data`, the link that the volumes of Kubernetes swap, has a name that does not count. A swap of this
+            // link still changes the content of files with names that count.
             Place::Path => counts(name) || mask.intersects(AddWatchFlags::IN_MOVED_TO),
         };
         let being_written =
@@ -105,8 +106,8 @@ struct Watched {
     inode: (u64, u64),
 }
 
-/// The error for a watch that could not be set up. Displays as `cannot watch <path>: <cause>`, and names an inotify limit
-/// that is used up.
+/// A watch could not be set up. The error displays as `cannot watch <path>: <cause>`, and names an inotify limit that
+/// is used up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchError {
     path: PathBuf,
@@ -145,8 +146,8 @@ pub struct DirectoryWatch {
 }
 
 impl DirectoryWatch {
-    /// Makes a watcher that watches nothing until [`DirectoryWatch::ensure`]. Events of names in the directory for which
-    /// `counts` is false are ignored, except renames into place.
+    /// Makes a watcher that watches nothing until [`DirectoryWatch::ensure`]. If `counts` returns false for a name in
+    /// the directory, the watcher ignores events of this name, except renames into place.
     pub fn new(path: PathBuf, counts: fn(&OsStr) -> bool) -> Self {
         Self::with_inotify(path, counts, || {
             Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
@@ -176,7 +177,8 @@ impl DirectoryWatch {
         self.inotify.as_ref().map(AsFd::as_fd)
     }
 
-    /// Returns when to call [`DirectoryWatch::ensure`] again at the latest; None if its last try succeeded.
+    /// Returns when to call [`DirectoryWatch::ensure`] again at the latest; None if the last call of `ensure`
+    /// succeeded.
     pub fn retry_at(&self) -> Option<Moment> {
         self.retry_at
     }
@@ -211,7 +213,7 @@ impl DirectoryWatch {
         rewatch(inotify, &mut self.own, &self.path).and(up)
     }
 
-    /// Reads all waiting events and returns what they say.
+    /// Reads all waiting events, and returns the hints that follow from them.
     pub fn drain(&mut self) -> Hints {
         let mut hints = Hints::default();
         let base = self.path.file_name().unwrap_or_default();
@@ -265,7 +267,7 @@ fn rewatch(
         return Ok(());
     }
     if let Some(old) = watched.take() {
-        // Fails if the inode is gone. Then the kernel has removed the watch already.
+        // The call fails if the inode is gone, because the kernel has then removed the watch already.
         let _ = inotify.rm_watch(old.descriptor);
     }
     let Some(inode) = inode else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! The rule for locks that a panic has poisoned: use them on.
 //!
-//! Invariants: no code fails because a lock is poisoned. The panic was caught at the top of its thread. There it is
-//! counted and logged, and the thread's state is made anew or no longer trusted ([`crate::base::threads`], the sync loop's
+//! Invariants: no code fails because a lock is poisoned. The panic was caught, counted and logged at the top of its
+//! thread. That thread's state is then made anew or no longer trusted ([`crate::base::threads`], the sync loop's
 //! heartbeat). A second panic in every thread that only wants to read would mend nothing.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

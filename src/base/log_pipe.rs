@@ -128,7 +128,8 @@ mod tests {
 
     use super::*;
 
-    /// A pipe that nobody reads holds 64 KiB. A write of more waits for ever.
+    /// A log that is not read blocks no thread that logs, and the number of dropped lines is logged once. The pipe in
+    /// this test holds 64 KiB, and a write that does not fit blocks until somebody reads.
     #[test]
     fn nobody_waits_for_a_log_that_is_not_read_and_what_is_dropped_is_told_once() {
         static OF_TEST: AtomicU64 = AtomicU64::new(0);

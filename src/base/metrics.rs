@@ -79,7 +79,7 @@ pub struct Family<'a> {
     help: &'a str,
     kind: Kind,
     begun: bool,
-    /// Bounds of the buckets as they are written: `le="0.005"} `. Kept, because a thousand histograms share them.
+    /// Bounds of the buckets as text: `le="0.005"} `. The texts are kept, because a thousand histograms share them.
     bounds: Vec<String>,
     /// The beginning of every bucket line of a histogram. Kept so that its memory is used again.
     head: String,
@@ -102,7 +102,7 @@ impl<'a> Family<'a> {
         }
     }
 
-    /// Adds a time to the family's values: when they were true, in milliseconds since 1970.
+    /// Adds to each value of the family the time at which the value was true, in milliseconds since 1970.
     #[must_use]
     pub fn at(mut self, milliseconds: i64) -> Self {
         self.end = format!(" {milliseconds}");
@@ -196,11 +196,11 @@ impl<'a> Family<'a> {
     }
 }
 
-/// More bytes than a bound and a number take in a line.
+/// Upper limit in bytes for the bound and the number in a line.
 const LONGEST_VALUE: usize = 40;
 
-/// Writes labels as `a="b",c="d"`, sorted by name like client_golang; empty if there are none. The result serves all
-/// samples with these labels, because a scrape of a thousand probes spends most of its time on labels.
+/// Writes labels as `a="b",c="d"`, sorted by name like client_golang; empty if there are no labels. Callers use the
+/// result for all samples with these labels, because a scrape of a thousand probes spends most of its time on labels.
 pub fn pairs(labels: &Labels<'_>) -> String {
     let mut labels = labels.to_vec();
     labels.sort_unstable();
@@ -238,7 +238,7 @@ fn push_number(mut n: u64, out: &mut String) {
             break;
         }
     }
-    // The bytes are ASCII digits, so that this never fails.
+    // The bytes are ASCII digits, so `from_utf8` never fails.
     out.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
 }
 

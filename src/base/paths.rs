@@ -51,12 +51,13 @@ impl Layout {
         self.root.join("run/podprobe")
     }
 
-    /// `/run/podprobe/sandboxes`: the records of sandboxes, in `<id>`.
+    /// `/run/podprobe/sandboxes`: a directory `<id>` for each sandbox, with the record of the sandbox.
     pub fn sandboxes(&self) -> PathBuf {
         self.run_dir().join("sandboxes")
     }
 
-    /// `/run/podprobe/containers`: the record, OCI bundle and shim state of each container, in `<id>`.
+    /// `/run/podprobe/containers`: a directory `<id>` for each container, with the record, OCI bundle and shim state of
+    /// the container.
     pub fn containers(&self) -> PathBuf {
         self.run_dir().join("containers")
     }
@@ -76,7 +77,8 @@ impl Layout {
         self.run_dir().join("proxy")
     }
 
-    /// `/var/lib/podprobe`: files that survive a reboot. The only daemon of this root holds a lock (flock) on it.
+    /// `/var/lib/podprobe`: files that survive a reboot. The running daemon holds a lock (flock) on this directory, so
+    /// a root has only one daemon.
     pub fn lib_dir(&self) -> PathBuf {
         self.root.join("var/lib/podprobe")
     }
@@ -167,7 +169,7 @@ impl Layout {
         self.pod_data(uid).join("evicted.json")
     }
 
-    /// `/var/lib/podprobe/claims`: volumes that outlive their pods, in `<namespace>/<name>`.
+    /// `/var/lib/podprobe/claims`: volumes that outlive their pods, each in a directory `<namespace>/<name>`.
     pub fn claims(&self) -> PathBuf {
         self.lib_dir().join("claims")
     }
@@ -194,8 +196,8 @@ impl Layout {
     }
 
     /// Returns the name of this daemon on the node: `podprobe` for the root `/`, otherwise `podprobe-<8 hex digits>`
-    /// with a hash of the root. The top cgroup has this name, and every other name that all daemons of a node share
-    /// contains it.
+    /// with a hash of the root. The daemon's top cgroup has this name. The daemon also puts the name into each other
+    /// name that must be unique on the node, so two daemons never use the same name.
     pub fn id(&self) -> String {
         if self.root == Path::new("/") {
             return "podprobe".into();

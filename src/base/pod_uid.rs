@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The identity of a pod. No other pod ever has the same. The UID of a static pod changes with the content of its file
-/// (kubelet-probes 6.1).
+/// The identity of a pod. No two pods ever have the same UID. The UID of a static pod changes with the content of its
+/// file (kubelet-probes 6.1).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PodUid(pub Arc<str>);

@@ -1,9 +1,10 @@
 //! Small records as JSON files, which a newer or older version of podprobe can also read.
 //!
-//! Invariants: a record is written under a temporary name and renamed, so that a reader sees all of it or nothing. Its field
-//! `version` is the number of its form. A reader accepts a record of any version. It ignores unknown fields, and gives
-//! missing fields their default. A field that it cannot read also gets its default, and is named in the log. A field has no
-//! default only if the record is useless without it. A file that is not a record is renamed once, out of the way.
+//! Invariants: a record is written under a temporary name and renamed, so a reader sees the whole record or nothing.
+//! The record's field `version` is the number of its form. A reader accepts a record of any version. It ignores unknown
+//! fields, and gives missing fields their default. A field that it cannot read also gets its default, and is named in
+//! the log. A field has no default only if the record is useless without it. A file that is not a record is renamed
+//! once, out of the way.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The version that written records have. It grows when a field changes its meaning, not when a field is added.
+/// The version that written records have. The number grows when a field changes its meaning, not when a field is added.
 pub const VERSION: u32 = 1;
 
 /// A record together with its version, as it is written.
@@ -24,7 +25,7 @@ struct Written<'a, T> {
     record: &'a T,
 }
 
-/// The version of a record, without its other fields. Very old records have none, and count as version 0.
+/// The version of a record, without its other fields. Very old records have no version, and count as version 0.
 #[derive(Default, Deserialize)]
 struct Form {
     #[serde(default)]
@@ -42,7 +43,7 @@ pub fn to_bytes<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
     })?)
 }
 
-/// Decodes a record of any version from bytes. `what` names the bytes in the log.
+/// Decodes a record of any version from bytes. The parameter `what` names the bytes in the log.
 ///
 /// # Errors
 /// Returns an [`io::Error`] if the bytes are not a JSON object, or lack a field that has no default.
@@ -58,7 +59,8 @@ pub fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> io::Result<T> {
     let record = loop {
         match serde_json::from_slice(&line_by_line(&fields)?) {
             Ok(record) => break record,
-            // The error's line gives the field. A missing field gives the last line, which has no name.
+            // The number of the error's line tells which field is wrong. For a missing field it is the last line, and
+            // no field is on that line.
             Err(e) => match fields.keys().nth(e.line().saturating_sub(2)).cloned() {
                 Some(name) => {
                     fields.remove(&name);
@@ -89,13 +91,13 @@ fn line_by_line(fields: &Map<String, Value>) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Writes the record to `dir/name`, in place of an older one. With `durable` it is on disk when the function returns, so
-/// that it survives a power cut.
+/// Writes the record to `dir/name`, in place of an older one. With `durable`, the record is on disk when the function
+/// returns, so the record survives a power cut.
 ///
 /// # Errors
 /// Returns the system's error if the file cannot be written. The old record then stays.
 pub fn write<T: Serialize>(dir: &Path, name: &str, record: &T, durable: bool) -> io::Result<()> {
-    // The name has the process id, because a shim and the daemon may write the record at the same time.
+    // The temporary name contains the process id, because a shim and the daemon may write the record at the same time.
     let tmp = dir.join(format!("{name}.{}.tmp", std::process::id()));
     let mut file = File::create(&tmp)?;
     file.write_all(&to_bytes(record)?)?;
@@ -111,7 +113,7 @@ pub fn write<T: Serialize>(dir: &Path, name: &str, record: &T, durable: bool) ->
     }
 }
 
-/// Reads a record like [`try_read`]. A file that cannot be read right now is logged and also gives None.
+/// Reads a record like [`try_read`]. If the file cannot be read right now, logs the error and returns None.
 pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
     try_read(dir, name).unwrap_or_else(|e| {
         log::warn!("{e}");
@@ -119,9 +121,9 @@ pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
     })
 }
 
-/// Reads the record `dir/name`. Returns None if it is missing. A file that is not a record is renamed to
-/// `<name>.corrupt`, and also gives None. A directory or socket of that name is treated in the same way, because damage
-/// to one record must not hide the others.
+/// Reads the record `dir/name`. Returns None if the record is missing. A file that is not a record is renamed to
+/// `<name>.corrupt`, and the result is None too. A directory or socket of that name is treated in the same way, because
+/// damage to one record must not hide the others.
 ///
 /// # Errors
 /// Returns the system's error if the file exists but cannot be read right now (no descriptors left, a bad disk, not

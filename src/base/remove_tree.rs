@@ -116,7 +116,8 @@ impl Tree {
                 }
             }
         }
-        // The result is false if another thread has moved something into the directory. The next pass removes it.
+        // `remove_one` returns false if another thread has moved something into the directory. The next pass removes
+        // the directory then.
         remove_one(&self.top, name).map(drop)
     }
 
@@ -137,7 +138,8 @@ impl Tree {
 /// Number of names that are held in memory at a time.
 const BATCH: usize = 1000;
 
-/// Returns some of the names in a directory. Returns none if the directory is empty or gone.
+/// Returns the next names in a directory, at most [`BATCH`]. The list is empty if no names are left or the directory is
+/// gone.
 fn names(listing: &mut Dir) -> io::Result<Vec<CString>> {
     let names = listing
         .iter()
@@ -150,7 +152,7 @@ fn names(listing: &mut Dir) -> io::Result<Vec<CString>> {
     }
 }
 
-/// Removes a file or an empty directory. Returns false if it is a directory that is not empty.
+/// Removes a file or an empty directory. Returns false for a directory that is not empty.
 fn remove_one(dir: impl AsFd, name: &CStr) -> io::Result<bool> {
     let removed = match unlinkat(&dir, name, UnlinkatFlags::NoRemoveDir) {
         Err(Errno::EISDIR) => unlinkat(&dir, name, UnlinkatFlags::RemoveDir),
@@ -177,7 +179,7 @@ mod tests {
         let tree = dir.path().join("tree");
         fs::create_dir_all(tree.join("a/b/c")).unwrap();
         fs::create_dir_all(tree.join("a/empty")).unwrap();
-        // Names that the removal would use itself.
+        // The tree already has the names to which the removal would itself move directories.
         fs::create_dir_all(tree.join(".removed-1/x/y")).unwrap();
         fs::write(tree.join(".removed-2"), "").unwrap();
         fs::create_dir(tree.join(".removed-3")).unwrap();
@@ -198,7 +200,8 @@ mod tests {
         assert!(!link.is_symlink() && outside.path().join("kept").exists());
     }
 
-    /// A container can nest directories to any depth.
+    /// A tree is removed even if it is deeper than the number of descriptors and the size of the stack would allow. A
+    /// container can nest directories to any depth.
     #[test]
     fn a_tree_deeper_than_there_are_descriptors_or_stack_goes() {
         let dir = tempfile::tempdir().unwrap();
@@ -219,7 +222,8 @@ mod tests {
         assert!(!tree.exists());
     }
 
-    /// A listing and a worker may remove the rest of a container at the same time.
+    /// Several threads can remove one tree. A listing and a worker may remove the files of an ended container at the
+    /// same time.
     #[test]
     fn several_threads_may_remove_one_tree() {
         let dir = tempfile::tempdir().unwrap();

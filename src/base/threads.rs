@@ -1,8 +1,9 @@
 //! Runs the long-lived threads of a process.
 //!
-//! Invariants: a long-lived thread works in rounds. A panic in a round is caught, counted and logged, and the next round
-//! begins after a pause. Only a round itself ends its thread. The thread's pulse says whether it makes progress. `/livez`
-//! and the metrics read the pulse, so that a thread that hangs or panics in each round never passes for a healthy one.
+//! Invariants: a long-lived thread works in rounds. A panic in a round is caught, counted and logged, and the next
+//! round begins after a pause. A thread ends only when its round returns `Break`. The thread's pulse says whether it
+//! makes progress. `/livez` and the metrics read the pulse, so a thread that hangs or panics in each round never counts
+//! as healthy.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -15,13 +16,14 @@ use std::time::Duration;
 use crate::base::clock::{Moment, go_duration};
 use crate::base::locks::Locked;
 
-/// Pause after the first of several panics. Each panic that directly follows doubles it, up to [`LONGEST_PAUSE`].
+/// Pause after the first of several panics. Each further panic without a successful round in between doubles the pause,
+/// up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause between a panic and the next round.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Time without a panic after which a thread counts as healthy again.
 const QUIET: Duration = Duration::from_secs(60);
-/// Time between the first and the last of several panics from which on the thread counts as unhealthy.
+/// Least time between the first and the last of several successive panics for which the thread counts as unhealthy.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest time for a round. A round that takes longer hangs.
 const LONGEST_ROUND: Duration = Duration::from_secs(120);
@@ -47,7 +49,7 @@ pub enum ThreadError {
     },
 }
 
-/// The threads that make no progress, each with the reason. At least one.
+/// The threads that make no progress, each with the reason. The list has at least one thread.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct ThreadsError(pub Vec<ThreadError>);
@@ -86,8 +88,8 @@ impl Pulse {
         self.panics.load(Ordering::Relaxed)
     }
 
-    /// Calls `wait`, which waits for something to do and may take any time. The time from its return to the next call
-    /// of `rest` counts as work, which has a limit.
+    /// Calls `wait`, which waits for something to do and may take any time. The time from the return of `wait` to the
+    /// next call of `rest` counts as work, and is limited to [`LONGEST_ROUND`].
     pub fn rest<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.works_since.store(0, Ordering::Relaxed);
         let result = wait();
@@ -140,7 +142,7 @@ pub struct Roster(Mutex<Vec<Arc<Pulse>>>);
 
 impl Roster {
     /// Starts a thread and keeps its pulse. The thread calls `round` again and again, until it returns `Break`. The
-    /// flag is true after a round that panicked, because that round may have left its work half done.
+    /// flag that `round` gets is true after a round that panicked, because that round may have left its work half done.
     ///
     /// # Errors
     /// Returns the system's error if the thread cannot be started.

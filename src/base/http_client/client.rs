@@ -40,7 +40,8 @@ impl Answer {
         value.and_then(|v| v.to_str().ok()).unwrap_or_default()
     }
 
-    /// Reads the whole body. A body of more than `most` bytes is an error, in which `what` names the body.
+    /// Reads the whole body. Returns an error if the body has more than `most` bytes. The parameter `what` names the
+    /// body in the error.
     pub(crate) fn read_all(self, most: u64, what: &str) -> Result<Vec<u8>, FetchError> {
         let too_large = || FetchError::failed(format!("{what} has more than {most} bytes"));
         if self.length.is_some_and(|length| length > most) {
@@ -165,7 +166,8 @@ fn of_request(uri: &Uri, e: ureq::Error) -> FetchError {
     }
 }
 
-/// Turns an error from reading a body into a [`FetchError`]: either our own error inside of it, or a broken connection.
+/// Turns an error from reading a body into a [`FetchError`]: podprobe's own error if `e` carries one, otherwise the
+/// error for a timeout or a broken connection.
 pub(crate) fn of_io(uri: &Uri, e: std::io::Error) -> FetchError {
     let host = host_of(uri);
     if let Some(own) = e.get_ref().and_then(|e| e.downcast_ref::<FetchError>()) {

@@ -1,4 +1,4 @@
-//! Errors of a fetch: why a server did not give what it was asked for.
+//! Errors of a fetch: the reasons why a server did not send the requested content.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub(crate) enum Kind {
     /// The server cannot be reached, does not answer, or says that it cannot answer now.
     Unavailable,
-    /// The server refused the credentials, or requires some.
+    /// The server refused the credentials, or requires credentials that the request did not have.
     Unauthorized,
     /// The caller ended the request.
     Cancelled,

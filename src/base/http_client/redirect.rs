@@ -76,7 +76,8 @@ fn absolute(from: &Uri, location: &str) -> Option<String> {
     })
 }
 
-/// Checks that podprobe may send a request to an address: it is http or https, and has a host and no user.
+/// Checks that podprobe may send a request to an address: the scheme is http or https, and the address has a host and
+/// no user.
 pub(crate) fn web(uri: &Uri) -> Result<(), AddressError> {
     let Some(authority) = uri.authority().filter(|a| !a.host().is_empty()) else {
         return Err(AddressError::NoHost);
@@ -93,7 +94,8 @@ pub(crate) fn is_tls(uri: &Uri) -> bool {
     uri.scheme_str() == Some("https")
 }
 
-/// Tells whether both addresses lead to the same server. Credentials go with a request only then.
+/// Tells whether both addresses lead to the same server. A redirected request carries credentials only to the same
+/// server.
 pub(crate) fn same_origin(a: &Uri, b: &Uri) -> bool {
     let host = |u: &Uri| u.host().map(str::to_ascii_lowercase);
     a.scheme_str() == b.scheme_str() && host(a) == host(b) && port(a) == port(b)

@@ -1,5 +1,5 @@
 //! Certificates of trusted authorities. They come from `SSL_CERT_FILE` and `SSL_CERT_DIR`, or else from the system's
-//! bundle, and in addition from a file of the caller. None is compiled in.
+//! bundle, and in addition from a file of the caller. No certificate is compiled in.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -138,8 +138,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Adds the certificates that can be parsed, and returns their number. A certificate that webpki cannot parse is skipped
-/// and does not keep out the others.
+/// Adds the certificates that can be parsed, and returns their number. A certificate that webpki cannot parse is
+/// skipped, and the certificates after it are still added.
 fn add(roots: &mut RootCertStore, pem: &[u8]) -> usize {
     let certificates = CertificateDer::pem_slice_iter(pem).flatten();
     roots.add_parsable_certificates(certificates).0
@@ -191,7 +191,7 @@ mod tests {
         own_authority: |host| format!("trust {host} by hand"),
     };
 
-    /// Returns a certificate in PEM: that of the tests' server.
+    /// Returns the certificate of the tests' server in PEM.
     fn pem() -> String {
         let der = include_bytes!("../../../tests/data/probe-server.crt.der");
         let text = STANDARD.encode(der);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::error::FetchError;
 
-/// Time between two looks of a wait at its [`Stop`].
+/// Time after which a waiting thread checks its [`Stop`] again.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
 /// A flag that ends a fetch. Once set, it stays set. Clones share the flag.

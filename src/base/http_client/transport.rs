@@ -205,7 +205,7 @@ impl Transport for Connection {
     }
 }
 
-/// A TCP connection on which no read or write waits for ever.
+/// A TCP connection on which no read or write blocks forever.
 struct Socket {
     stream: TcpStream,
     stop: Stop,
@@ -226,7 +226,8 @@ impl Socket {
         })
     }
 
-    /// Repeats `step` until it reads or writes something, or fails. Counts the time that it takes.
+    /// Repeats `step` until it reads or writes something, or fails. Counts the time of each step for the pace of the
+    /// server.
     fn repeat(
         &mut self,
         mut step: impl FnMut(&mut TcpStream) -> io::Result<usize>,
@@ -306,7 +307,7 @@ impl Pace {
         }
     }
 
-    /// Counts a wait. Returns true if the server is too slow.
+    /// Counts a wait of length `time`, in which the server sent `bytes` bytes. Returns true if the server is too slow.
     fn waited(&mut self, time: Duration, bytes: usize) -> bool {
         self.waited += time;
         self.bytes += bytes as u64;
@@ -370,7 +371,7 @@ mod tests {
         };
         let mut pace = Pace::new(&pacing);
         let second = Duration::from_secs(1);
-        // A byte now and then is not enough.
+        // A server that sends one byte in each second is too slow.
         assert!((0..9).all(|_| !pace.waited(second, 1)));
         assert!(pace.waited(second, 1));
         let mut pace = Pace::new(&pacing);

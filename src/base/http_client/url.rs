@@ -6,13 +6,14 @@ use ureq::http::Uri;
 
 use super::redirect::{self, AddressError};
 
-/// The error for a text that is not a URL that podprobe may fetch. It leaves the text out, which may hold a password.
+/// A text is not a URL that podprobe may fetch. The error does not contain the text, because the text may hold a
+/// password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WebUrlError {
     /// The text is not a URL.
     #[error("not a URL such as \"http://HOST[:PORT]/PATH\", or with https")]
     Form,
-    /// The URL is one to which podprobe sends no requests.
+    /// podprobe must not send a request to this URL.
     #[error("{form}: it is one {0}", form = Self::Form)]
     Refused(#[from] AddressError),
 }

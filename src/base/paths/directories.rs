@@ -50,8 +50,8 @@ const fn row(path: &'static str, mode: u32, keeper: Keeper) -> Directory {
     Directory { path, mode, keeper }
 }
 
-/// All directories that podprobe makes. Users of the node can enter `/run/podprobe` and `/var/lib/podprobe`, but not list
-/// them. They need the socket, the dropped images and the profiles in there.
+/// All directories that podprobe makes. Users of the node can enter `/run/podprobe` and `/var/lib/podprobe`, but not
+/// list them. These two directories hold the socket, the dropped images and the profiles, which users need.
 pub const DIRECTORIES: &[Directory] = &[
     row("run", 0o755, People),
     row("run/podprobe", 0o711, Daemon),
@@ -141,7 +141,8 @@ impl Layout {
     }
 
     /// Makes the daemon's directories, and removes from existing ones the mode bits that the table does not allow.
-    /// Returns a report for each directory that had such bits. Older versions of podprobe made some of them too open.
+    /// Returns a report for each directory that had such bits. Older versions of podprobe made some directories too
+    /// open.
     ///
     /// # Errors
     /// Returns the system's error, with the path of the directory that cannot be made.
@@ -160,7 +161,8 @@ impl Layout {
 fn make_one(path: &Path, mode: u32) -> io::Result<()> {
     match DirBuilder::new().mode(mode).create(path) {
         Ok(()) => fs::set_permissions(path, Permissions::from_mode(mode)),
-        // A link to a directory counts as a directory. A read-only file system may give another error first.
+        // A link to a directory counts as a directory. On a read-only file system, the call may fail with EROFS
+        // although the directory exists.
         Err(_) if path.is_dir() => Ok(()),
         Err(e) => Err(e),
     }
@@ -174,8 +176,8 @@ pub fn make_private(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// Removes the permission bits beyond `mode` from a directory, and returns a report if it had any. A link is only reported,
-/// because its target belongs to somebody else.
+/// Removes the permission bits beyond `mode` from a directory, and returns a report if the directory had such bits. A
+/// link is only reported, because its target belongs to somebody else.
 fn close(path: &Path, mode: u32) -> Option<WasOpen> {
     let shown = path.display();
     let found = fs::metadata(path).ok()?.mode() & 0o7777;
@@ -260,7 +262,7 @@ mod tests {
         assert_eq!(layout.make_directories().unwrap(), []);
     }
 
-    /// A person may give a directory fewer bits than the table.
+    /// A directory with fewer bits than in the table keeps its mode, because a person may have removed the bits.
     #[test]
     fn a_closed_directory_stays_closed() {
         let (_dir, layout) = layout();
@@ -270,7 +272,8 @@ mod tests {
         assert_eq!(mode(&layout.lib_dir()), 0o700);
     }
 
-    /// People put claims on another disk by means of a link.
+    /// A link in place of a directory is reported, and the mode of its target stays. People put claims on another disk
+    /// by means of a link.
     #[test]
     fn where_a_link_leads_to_is_left_and_named() {
         let (dir, layout) = layout();

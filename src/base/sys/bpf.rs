@@ -22,7 +22,8 @@ const CGROUP_DEVICE: u32 = 6;
 /// `BPF_F_ALLOW_MULTI`: the programs of cgroups above and below apply as well, and each of them can refuse.
 const ALLOW_MULTI: u32 = 2;
 
-/// Loads a program. It stays in the kernel as long as its descriptor, or the cgroup or socket that it is attached to.
+/// Loads a program. The program stays in the kernel as long as its descriptor, or as long as the cgroup or socket to
+/// which the program is attached.
 ///
 /// # Errors
 /// Returns EPERM without CAP_BPF or CAP_SYS_ADMIN, ENOSYS or EINVAL if the kernel does not know the program type, and

@@ -1,7 +1,7 @@
 //! cgroups as directories: v1, v2, and both at once (hybrid).
 //!
 //! Invariants: only cgroups below a path of podprobe are changed. If a runtime has left a process in the root of a
-//! hierarchy, its cgroup is not found, so that the root is never killed or removed.
+//! hierarchy, podprobe does not find the process's cgroup. So podprobe never kills the processes of a root.
 
 use std::fs;
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ const JOIN_TRIES: u32 = 20;
 struct Hierarchy {
     /// Mount point of the hierarchy.
     at: PathBuf,
-    /// Path in the hierarchy of the part that is mounted (`/` unless podprobe runs in a container).
+    /// The part of the hierarchy that is mounted, as a path in the hierarchy (`/` unless podprobe runs in a container).
     root: String,
     /// Super block options of a v1 hierarchy (controllers and `name=`). None for v2.
     v1_options: Option<Vec<String>>,
@@ -59,7 +59,7 @@ impl Cgroups {
         Self(found)
     }
 
-    /// Tells whether no hierarchy is mounted, so that nothing can be limited or counted.
+    /// Tells whether no hierarchy is mounted. Without a hierarchy, nothing can be limited or counted.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -71,8 +71,8 @@ impl Cgroups {
         versions.iter().filter(|v| v.0).map(|v| v.1).collect()
     }
 
-    /// Returns a hierarchy if all hierarchies are mounted read-only, else None. Read-only hierarchies allow no
-    /// containers, as inside of an unprivileged container.
+    /// Returns a hierarchy if all hierarchies are mounted read-only, else None. Inside of an unprivileged container,
+    /// all hierarchies are read-only, and podprobe cannot run containers.
     pub fn read_only(&self) -> Option<&Path> {
         self.0
             .first()
@@ -98,8 +98,8 @@ impl Cgroups {
         options.flatten().any(|o| o == controller)
     }
 
-    /// Tells whether OCI runtimes can set limits with this controller. They use the v1 hierarchies if there are any,
-    /// else v2.
+    /// Tells whether OCI runtimes can set limits with this controller. OCI runtimes use the v1 hierarchies if v1 is
+    /// mounted, else v2.
     pub fn can_limit(&self, controller: &str) -> bool {
         let v1 = self.0.iter().filter(|h| h.v1_options.is_some());
         let v1: Vec<Hierarchy> = v1.cloned().collect();
@@ -119,7 +119,7 @@ impl Cgroups {
     }
 
     /// Returns the directory of the cgroup `path` in the hierarchy that has this controller: v1 if a v1 hierarchy has
-    /// it, else v2. Returns None if there is no such hierarchy. The directory may be missing.
+    /// the controller, else v2. Returns None if there is no such hierarchy. The directory may be missing.
     pub fn controller_dir(&self, controller: &str, path: &str) -> Option<PathBuf> {
         self.of_controller(controller, path).map(|(dir, _)| dir)
     }
@@ -137,8 +137,8 @@ impl Cgroups {
         Some((dir, h.v1_options.is_none()))
     }
 
-    /// Enables a controller of v2 for the cgroup `path`, by asking all cgroups above it to delegate it. A cgroup that holds
-    /// processes cannot delegate.
+    /// Enables a controller of v2 for the cgroup `path`, by asking all cgroups above `path` to delegate the controller.
+    /// A cgroup that holds processes cannot delegate.
     pub fn hand_down(&self, controller: &str, path: &str) {
         let v2 = self.0.iter().filter(|h| h.v1_options.is_none());
         for h in v2 {
@@ -178,9 +178,9 @@ impl Cgroups {
             .collect()
     }
 
-    /// Moves this process into the cgroup `path`, which is made if it is missing. Does so in each hierarchy in which
-    /// the process is below the root, in a cgroup that was made for the program that started it. cpuset is left out,
-    /// because a new cgroup of cpuset accepts no process until it has processors.
+    /// Moves this process into the cgroup `path`, which is made if it is missing. The process moves in each hierarchy
+    /// in which its cgroup is not the root: such a cgroup was made for the program that started the process. cpuset is
+    /// left out, because a new cgroup of cpuset accepts no process until it has processors.
     ///
     /// # Errors
     /// Returns the error of a hierarchy in which the process could not be moved.
@@ -200,7 +200,8 @@ impl Cgroups {
         results.into_iter().collect()
     }
 
-    /// Returns the hierarchies in which a process is below the root. `proc_cgroup` is the text of its `/proc/PID/cgroup`.
+    /// Returns the hierarchies in which a process is below the root. `proc_cgroup` is the text of the process's
+    /// `/proc/PID/cgroup`.
     fn to_leave(&self, proc_cgroup: &str) -> Vec<&Hierarchy> {
         let lines = proc_cgroup.lines().filter_map(|line| {
             let mut parts = line.splitn(3, ':').skip(1);
@@ -224,8 +225,8 @@ impl Cgroups {
         }
     }
 
-    /// Removes the cgroup `path` with all below it in every hierarchy. A cgroup that still has processes stays, and is
-    /// an error.
+    /// Removes the cgroup `path` with all below it in every hierarchy. A cgroup that still has processes stays, and the
+    /// function returns an error.
     pub fn remove(&self, path: &str) -> io::Result<()> {
         self.dirs(path).iter().try_for_each(|d| remove_tree(d))
     }
@@ -245,8 +246,8 @@ impl Hierarchy {
     }
 }
 
-/// Moves this process into a cgroup, which is made first. Tries again if the daemon removes the still empty cgroup
-/// between the two steps.
+/// Makes a cgroup and moves this process into it. Tries again if the daemon removes the empty cgroup between these two
+/// steps.
 fn join_dir(dir: &Path) -> io::Result<()> {
     let mut tries = 0;
     loop {
@@ -281,8 +282,8 @@ pub fn of_container(pod: &str, name: &str, attempt: u32) -> String {
     format!("{pod}/{name}-{attempt}")
 }
 
-/// Returns the path of the cgroup of a pod's first process, which exists if the containers share their processes. No
-/// container's cgroup has this name, because those names end with a number.
+/// Returns the path of the cgroup of a pod's first process. A pod has a first process if its containers share their
+/// processes. No container's cgroup has this name, because the name of a container's cgroup ends with a number.
 pub fn of_first_process(pod: &str) -> String {
     format!("{pod}/pause")
 }
@@ -291,8 +292,9 @@ pub fn of_first_process(pod: &str) -> String {
 /// make it do anything.
 const FIRST_PROCESS_MEMORY: &str = "8388608";
 
-/// Moves this process, the first of a pod, into its cgroup in every hierarchy. Limits its memory there, and its number of
-/// processes to one. A limit that the node cannot set is left out without an error, because no manifest asks for it.
+/// Moves this process, the first of a pod, into its cgroup in every hierarchy. Limits the memory of that cgroup, and
+/// its number of processes to one. A limit that the node cannot set is left out without an error, because no manifest
+/// asks for it.
 ///
 /// # Errors
 /// Returns the error of a hierarchy in which the process cannot be moved.
@@ -330,9 +332,10 @@ fn delegate(root: &Path, path: &str) {
     }
 }
 
-/// Moves this shim or holder out of the daemon's cgroup into `path`, because a service manager that stops the daemon kills
-/// all processes in its cgroup. If that fails, the error goes to stderr and the pod runs nonetheless. Returns true if the
-/// process has moved. A TERM then comes from the node's shutdown or from a person.
+/// Moves this shim or holder out of the daemon's cgroup into `path`, because a service manager that stops the daemon
+/// kills all processes in its cgroup. If the move fails, the error goes to stderr and the pod runs nonetheless. Returns
+/// true if the process has moved. A TERM to a process that has moved comes from the node's shutdown or from a person,
+/// not from the service manager's stop of the daemon.
 pub fn leave_the_daemon(path: &str) -> bool {
     // The record of an older podprobe has no path.
     if path.is_empty() {
@@ -362,8 +365,7 @@ pub fn remove_tree(dir: &Path) -> io::Result<()> {
 pub fn remove_childless(dir: &Path) -> io::Result<()> {
     let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
     match entries.any(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
-        // The kernel counts a removed cgroup for a moment longer, so that the first try may fail. `remove_tree` tries
-        // again.
+        // The kernel counts a removed cgroup for a moment longer, so the first try may fail. `remove_tree` tries again.
         false => remove_tree(dir),
         true => Err(io::ErrorKind::DirectoryNotEmpty.into()),
     }
@@ -378,8 +380,8 @@ pub fn kill_all(dirs: &[PathBuf]) {
     }
 }
 
-/// Kills every process in a cgroup. Freezes them first, so that none forks while the list is read. Without a freezer the
-/// caller has to repeat the call until the list is empty.
+/// Kills every process in a cgroup. Freezes the processes first, so none of them forks while the list is read. Without
+/// a freezer the caller has to repeat the call until the list is empty.
 fn kill_frozen(dir: &Path) {
     let freezer = dir.join("freezer.state");
     let limit = Moment::now() + Duration::from_millis(500);

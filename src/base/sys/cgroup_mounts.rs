@@ -1,8 +1,8 @@
 //! Chooses the cgroup hierarchies that podprobe uses on this node.
 //!
-//! The file system at /sys/fs/cgroup decides, as for the kubelet and runc. If it is cgroup v2, only that hierarchy is used.
-//! A v1 hierarchy beside it, such as the net_cls that VPN clients mount, limits nothing, and no container has a cgroup
-//! there. Otherwise every hierarchy is used: v1, or v1 and v2 (hybrid).
+//! The file system at /sys/fs/cgroup decides, as in the kubelet and runc. If it is cgroup v2, podprobe uses only this
+//! hierarchy. A v1 hierarchy beside v2, such as the net_cls that VPN clients mount, limits nothing, and no container
+//! has a cgroup there. Otherwise every hierarchy is used: v1, or v1 and v2 (hybrid).
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,8 @@ pub const ROOT: &str = "/sys/fs/cgroup";
 pub struct CgroupMounts {
     /// Mounts of the hierarchies that podprobe uses.
     pub used: Vec<Mount>,
-    /// Mounts of v1 hierarchies beside a pure v2. podprobe does not touch them.
+    /// Mounts of v1 hierarchies on a node where cgroup v2 is mounted at [`ROOT`]. podprobe does not use these
+    /// hierarchies.
     pub beside: Vec<Mount>,
 }
 

@@ -39,7 +39,7 @@ pub fn write_to_each(top: &Path, file: &CStr, text: &str) {
     });
 }
 
-/// Removes all cgroups below the cgroup, deepest first. Returns the number of removed cgroups.
+/// Removes all cgroups below the cgroup `top`, deepest first. Returns the number of removed cgroups.
 ///
 /// # Errors
 /// Returns the error of the first cgroup that stays. The remaining cgroups are removed nonetheless, if possible.
@@ -63,7 +63,7 @@ pub fn remove_below(top: &Path) -> (usize, io::Result<()>) {
 /// # Errors
 /// Returns the error of a cgroup that stays, for example EBUSY if it has a process.
 pub fn remove(top: &Path) -> io::Result<()> {
-    // Removed without a listing first: few cgroups have others below, and a listing costs as much as a removal.
+    // Removed without a listing first: few cgroups have cgroups below them, and a listing costs as much as a removal.
     let removed = fs::remove_dir(top).or_else(|_| {
         remove_below(top).1?;
         fs::remove_dir(top)
@@ -79,7 +79,7 @@ fn each(top: &Path, visit: impl FnMut(BorrowedFd<'_>)) {
     let _ = walk(top, visit, |_, _| {});
 }
 
-/// A cgroup on the path from the top to the present one.
+/// A cgroup on the path from the top to the cgroup that the walk is at.
 struct Level {
     name: CString,
     /// Names of the cgroups below this one that are still to be visited.
@@ -124,7 +124,7 @@ fn walk(
     Ok(())
 }
 
-/// Returns the names of the cgroups directly below. Returns none if the cgroup is gone.
+/// Returns the names of the cgroups directly below `dir`. The list is empty if `dir` is gone.
 fn below(dir: &OwnedFd) -> Vec<CString> {
     let listing = dir.try_clone().map(Dir::from_fd);
     let Ok(Ok(mut listing)) = listing else {
@@ -151,7 +151,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Makes `depth` cgroups below `top`, each inside the one before, and returns the last.
+    /// Makes `depth` cgroups below `top`, each inside the cgroup made before it, and returns the last cgroup.
     pub(crate) fn nest(top: &Path, depth: usize) -> OwnedFd {
         let mut at = open(top, DIRECTORY, Mode::empty()).unwrap();
         for _ in 0..depth {

@@ -9,17 +9,18 @@
 //! container may trace the processes in it, the children are copies.
 //!
 //! Invariants:
-//! - No process that shares memory with the daemon is ever in a cgroup of the container. If that cgroup is out of memory,
-//!   the kernel kills a process and all others that share its memory; with `memory.oom.group` it kills all processes. The
-//!   spawner may be killed in this way, and only the command that it is starting is lost.
+//! - No process that shares memory with the daemon is ever in a cgroup of the container. If that cgroup is out of
+//!   memory, the kernel kills a process and all processes that share its memory; with `memory.oom.group` it kills all
+//!   processes of the cgroup. The spawner may be killed in this way, and only the command that it is starting is lost.
 //! - Among the processes that share one memory, only one runs at a time: each waits for the process that it has started
-//!   (CLONE_VFORK). If somebody kills the first child while it waits, the spawner ends and leaves the memory to the second.
+//!   (CLONE_VFORK). If somebody kills the first child while it waits, the spawner ends and leaves the memory to the
+//!   second child.
 //! - The children do not allocate, take no lock, and write only to their stacks and the board. They may be killed at any
 //!   instruction, and the spawner then goes on with the memory that they leave.
-//! - CLONE_VFORK also keeps `oom_score_adj` apart. A new value applies to all processes that share the memory, but not if
-//!   it is set for a process that its parent waits for with CLONE_VFORK.
+//! - CLONE_VFORK also keeps `oom_score_adj` apart. A new value applies to all processes that share the memory, but not
+//!   if the value is set for a process whose parent waits for it with CLONE_VFORK.
 //! - The memory is not dumpable while the container can see a child, and it holds nothing of another container.
-//! - The container can see only the second child. Everything is dropped in the first child, so that the second has no
+//! - The container can see only the second child. The first child drops everything, so the second child has no
 //!   privilege that the container lacks and no descriptor except its stdio.
 //! - A child reports by writing to a page that it shares with the daemon. The spawner reports that the start is over.
 
@@ -44,7 +45,7 @@ pub use spawner::serve;
 /// Largest size in bytes of a message through the socket. A longer message is sent as a file, by its descriptor.
 pub const MESSAGE_LIMIT: usize = 128 << 10;
 
-/// The message that goes through the socket if the real message is sent as a file. No real message is as short.
+/// The message that goes through the socket if the real message is sent as a file. No real message is as short as this.
 pub const LONG: [u8; 1] = [0];
 
 /// All data that the children work with.
@@ -58,7 +59,7 @@ struct Start<'a> {
     envp: Vec<*const c_char>,
     /// Capabilities that are in the spawner's bounding set but not in the container's, one bit for each.
     unbound: u64,
-    /// True if the first child was not started in its v2 cgroup, and has to join it.
+    /// True if the first child was not started in its v2 cgroup, and has to join that cgroup.
     unborn: bool,
     /// The end of the second child's stack.
     stack_end: *mut u8,

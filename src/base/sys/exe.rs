@@ -1,9 +1,10 @@
 //! Runs this program from a file that nobody can write to (CVE-2019-5736, exec-in-container 4).
 //!
-//! If the command of a container is `/proc/self/exe`, or a script with that interpreter, it runs the program that has set
-//! up or entered the container. The container can keep a handle of that file, and open it for writing once the file no
-//! longer runs, at the latest after an upgrade. If the file was opened through a detached read-only mount, this always
-//! fails with EROFS. Every process started by `/proc/self/exe` inherits the protection.
+//! If the command of a container is `/proc/self/exe`, or a script with that interpreter, the command runs the program
+//! that has set up or entered the container. The container can keep a handle of that program's file, and open the file
+//! for writing once the program no longer runs, at the latest after an upgrade. If the program was started from a
+//! detached read-only mount, such an open always fails with EROFS. Every process started by `/proc/self/exe` inherits
+//! the protection.
 
 use std::ffi::CString;
 use std::io;
@@ -15,8 +16,9 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::mount_tree::MountAttr;
 
-/// Executes this program again through a read-only mount, with the same arguments and environment. Returns at once if it
-/// already runs from one. Call it before there is a second thread or any state that an execve would lose.
+/// Executes this program again through a read-only mount, with the same arguments and environment. Returns at once if
+/// the program already runs from a read-only mount. Call it before there is a second thread or any state that an execve
+/// would lose.
 ///
 /// # Errors
 /// Returns the system's error if the kernel is older than 5.12 or CAP_SYS_ADMIN is missing. The file is then protected only

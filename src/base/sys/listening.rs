@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// The lines are those of a kernel on a little-endian machine.
+    /// Sockets are parsed from lines as a kernel on a little-endian machine writes them.
     #[test]
     #[cfg(target_endian = "little")]
     fn sockets_that_wait_for_clients_are_found() {

@@ -1,5 +1,5 @@
 //! The only place with `unsafe` code: system calls for which there is no safe wrapper, and the processes that enter a
-//! container (exec-in-container 3). It also has the readers of `/proc` files that several parts use.
+//! container (exec-in-container 3). This module also has the readers of `/proc` files that several parts use.
 //!
 //! Invariants: every unsafe block says why it is sound. The functions make no decisions: each makes its system call and
 //! returns the errno.
@@ -30,10 +30,10 @@ pub fn wide<N: Into<W>, W>(number: N) -> W {
     number.into()
 }
 
-/// Makes this process non-dumpable (exec-in-container 4). Then no process without CAP_SYS_PTRACE in podprobe's user
-/// namespace can trace it, read its memory or open its `/proc/PID/exe`, not even a process of the same uid. A child's
-/// change of uid may undo that if `fs.suid_dumpable` is 1. Therefore every exec calls it again. It never fails on
-/// Linux.
+/// Makes this process non-dumpable (exec-in-container 4). A process without CAP_SYS_PTRACE in podprobe's user namespace
+/// can then not trace this process, read its memory or open its `/proc/PID/exe`, not even with the same uid. A child's
+/// change of uid may make this process dumpable again if `fs.suid_dumpable` is 1. Therefore every exec calls this
+/// function again. The call never fails on Linux.
 pub fn harden_process() {
     // SAFETY: PR_SET_DUMPABLE takes integers only and touches no memory of this process.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };

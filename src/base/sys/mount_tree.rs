@@ -46,7 +46,8 @@ impl Attributes {
     }
 }
 
-/// The propagation between a copied mount and its original: in which direction later mounts below it appear.
+/// The propagation between a copied mount and its original: whether a mount that is later made below one of the two
+/// also appears below the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ties {
     /// No propagation.

@@ -30,7 +30,8 @@ pub struct Mount {
 /// # Errors
 /// Returns the error of the read if /proc is not mounted or no descriptor is left.
 pub fn read() -> io::Result<Vec<Mount>> {
-    // A thread may have left the mount namespace of its process. Then all paths that it opens are in its own.
+    // This is the file of the thread, not of the process. A thread may have left the mount namespace of its process,
+    // and then opens all paths in its own namespace.
     Ok(parse(&fs::read_to_string("/proc/thread-self/mountinfo")?))
 }
 

@@ -9,8 +9,9 @@ use nix::sched::{CloneFlags, unshare};
 /// The `oom_score_adj` of the kubelet and kube-proxy, with which the kernel kills a process last.
 pub const LAST: i32 = -999;
 
-/// Lets the kernel kill this process last when memory is short. Sets the score [`LAST`], or else the lowest score that a
-/// process without CAP_SYS_RESOURCE may have. Returns the score, or None if it cannot be read. Children inherit it.
+/// Lets the kernel kill this process last when memory is short. Sets the score [`LAST`], or else the lowest score that
+/// a process without CAP_SYS_RESOURCE may have. Returns the score, or None if the score cannot be read. Children
+/// inherit the score.
 pub fn protect_from_the_oom_killer() -> Option<i32> {
     let file = "/proc/self/oom_score_adj";
     for score in (LAST..0).step_by(37) {
@@ -149,8 +150,8 @@ pub fn new_session_keyring() -> io::Result<()> {
     }
 }
 
-/// The proof that this process has only one thread. A copy of a process with more could contain locks that are never
-/// released.
+/// The proof that this process has only one thread. A copy of a process with several threads could contain locks that
+/// are never released.
 pub struct OneThread(());
 
 impl OneThread {

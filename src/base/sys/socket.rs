@@ -15,8 +15,8 @@ use super::bpf::{ProgramType, load};
 /// Returns ENOMEM if the socket can hold no more options, and ENOTSOCK if the descriptor is not a socket.
 pub fn let_nothing_in(fd: BorrowedFd<'_>) -> nix::Result<()> {
     static LOADED: OnceLock<Option<OwnedFd>> = OnceLock::new();
-    // One loaded program for all sockets costs only a reference count. A program for each socket costs ten times as
-    // much, for memory to map and to make executable on every processor. But it needs no privilege and no bpf(2).
+    // One loaded program for all sockets costs only a reference count. A program for each socket needs no privilege and
+    // no bpf(2), but costs ten times as much, for memory to map and to make executable on every processor.
     match LOADED.get_or_init(load_filter) {
         Some(program) if attach_loaded(fd, program).is_ok() => Ok(()),
         _ => attach_own(fd),
@@ -72,8 +72,8 @@ fn attach_own(fd: BorrowedFd<'_>) -> nix::Result<()> {
     Errno::result(done).map(drop)
 }
 
-/// Makes the socket end after a close as soon as its FIN is acknowledged. It does not wait in FIN-WAIT-2 for the FIN of
-/// the other side. A negative TCP_LINGER2 has this meaning (tcp(7)).
+/// Makes the socket end after a close as soon as its FIN is acknowledged. The socket then does not wait in FIN-WAIT-2
+/// for the FIN of the other side. A negative TCP_LINGER2 has this meaning (tcp(7)).
 ///
 /// # Errors
 /// Returns ENOPROTOOPT if the descriptor is not a TCP socket.
@@ -112,7 +112,8 @@ pub fn loopback_up() -> std::io::Result<()> {
     Errno::result(r).map(drop).map_err(Into::into)
 }
 
-/// Accepts the next connection of a listening socket. It is nonblocking, closed on exec, and comes with the peer's address.
+/// Accepts the next connection of a listening socket. Returns the peer's address and a socket for the connection, which
+/// is nonblocking and closed on exec.
 ///
 /// # Errors
 /// Returns EAGAIN if no connection waits, ECONNABORTED if the peer has gone already, or EMFILE and the like if no

@@ -3,9 +3,9 @@
 use nix::errno::Errno;
 use nix::unistd::{SysconfVar, sysconf};
 
-/// Gives the stack's pages below the caller's frame back to the kernel. Call it in a thread that is about to wait for long:
-/// without it the stack keeps the memory of its deepest call, and there is one such thread for each pod. A page that is
-/// needed again costs a page fault of about a microsecond.
+/// Gives the stack's pages below the caller's frame back to the kernel. Call this function in a thread that is about to
+/// wait for long. Otherwise the thread's stack keeps the memory of its deepest call, and each pod has such a thread. A
+/// page that is needed again costs a page fault of about a microsecond.
 #[inline(never)]
 pub fn give_back() -> Result<(), Errno> {
     let page = sysconf(SysconfVar::PAGE_SIZE)?.map_or(4096, |size| size as usize);

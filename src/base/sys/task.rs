@@ -24,7 +24,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Identifies the running process `pid`. Returns None if there is none.
+    /// Identifies the running process `pid`. Returns None if no such process runs.
     pub fn of(pid: i32) -> Option<Self> {
         start_time(pid).map(|start_time| Self { pid, start_time })
     }
@@ -52,8 +52,8 @@ impl Process {
     }
 }
 
-/// Returns the start time of a process in clock ticks since boot (field 22 of `/proc/<pid>/stat`). Returns None if it has
-/// ended or is a zombie. A pid and a start time together identify one process until the next boot.
+/// Returns the start time of a process in clock ticks since boot (field 22 of `/proc/<pid>/stat`). Returns None if the
+/// process has ended or is a zombie. A pid and a start time together identify one process until the next boot.
 pub fn start_time(pid: i32) -> Option<u64> {
     look(pid).ok().flatten()
 }
@@ -63,7 +63,7 @@ pub fn start_time(pid: i32) -> Option<u64> {
 /// # Errors
 /// Returns the error of the read if no descriptors or no memory are left. The start time is then unknown.
 pub fn look(pid: i32) -> io::Result<Option<u64>> {
-    // The first 22 fields fit into one read. It happens once a second for each process of a pod.
+    // The first 22 fields fit into one read. This function runs once a second for each process of a pod.
     let mut stat = [0; 1024];
     let read = File::open(format!("/proc/{pid}/stat")).and_then(|mut f| f.read(&mut stat));
     match read {
@@ -75,7 +75,8 @@ pub fn look(pid: i32) -> io::Result<Option<u64>> {
 
 /// Parses the start time from the content of `/proc/<pid>/stat`. Returns None for a zombie.
 ///
-/// The program name in parentheses may contain anything, so that the fields are counted from the last parenthesis.
+/// The program name in parentheses may itself contain parentheses and blanks. Therefore the fields are counted from the
+/// last parenthesis.
 pub fn parse_start_time(stat: &[u8]) -> Option<u64> {
     let after = stat.iter().rposition(|&b| b == b')')? + 1;
     let fields = std::str::from_utf8(&stat[after..]).ok()?;
@@ -103,7 +104,8 @@ pub enum Waited {
 pub struct PidFd(OwnedFd);
 
 impl PidFd {
-    /// Opens the process that has `pid` now. Returns `NotFound` if there is none. The descriptor is close-on-exec.
+    /// Opens the process that has `pid` now. Returns `NotFound` if no process has this pid. The descriptor is
+    /// close-on-exec.
     pub fn of(pid: i32) -> io::Result<Self> {
         // SAFETY: pidfd_open takes two numbers.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -112,11 +114,12 @@ impl PidFd {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
 
-    /// Opens the process `pid` if it started at `expected_start`. Returns `NotFound` if it has ended or started at
-    /// another time.
+    /// Opens the process `pid` if it started at `expected_start`. Returns `NotFound` if the process has ended, or if
+    /// the process with this pid started at another time.
     pub fn open(pid: i32, expected_start: u64) -> io::Result<Self> {
         let fd = Self::of(pid)?;
-        // Compared after the open: from here on a new process with the same pid cannot be taken for this one.
+        // Compared after the open: from here on a new process with the same pid cannot be taken for the expected
+        // process.
         match look(pid)? {
             Some(t) if t == expected_start => Ok(fd),
             _ => Err(io::ErrorKind::NotFound.into()),
@@ -132,18 +135,19 @@ impl PidFd {
         Errno::result(r).map(drop).map_err(gone)
     }
 
-    /// Reaps the process, which must be a child of this process. Returns its exit code, or 128 and the number of the
-    /// signal that ended it. Returns None if it still runs.
+    /// Reaps the process, which must be a child of this process. Returns its exit code, or 128 plus the number of the
+    /// signal that ended the process. Returns None if the process still runs.
     pub fn reap(&self) -> nix::Result<Option<i32>> {
         reap(libc::P_PIDFD, self.0.as_raw_fd())
     }
 
-    /// Waits until the process has ended. Returns false if it still runs after `timeout`.
+    /// Waits until the process has ended. Returns false if the process still runs after `timeout`.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
         Ok(self.wait_unless(timeout, [])? == Waited::Ended)
     }
 
-    /// Waits like [`Self::wait`], but ends also if one of the descriptors in `told` becomes readable or is closed.
+    /// Waits like [`Self::wait`], but the wait also ends if one of the descriptors in `told` becomes readable or is
+    /// closed.
     pub fn wait_unless<'a>(
         &self,
         timeout: Duration,
@@ -156,7 +160,7 @@ impl PidFd {
         );
         let limit = Moment::now() + timeout;
         loop {
-            // Rounded up, so that the last wait is not a busy loop.
+            // The time left is rounded up, so that the last wait is not a busy loop.
             let left = limit.since(Moment::now()) + Duration::from_micros(999);
             match poll(
                 &mut fds,
@@ -187,8 +191,8 @@ fn gone(e: Errno) -> io::Error {
     }
 }
 
-/// Reaps a child by its pid, with the same result as [`PidFd::reap`]. No other code may reap the child, so that the pid
-/// still belongs to it.
+/// Reaps a child by its pid, with the same result as [`PidFd::reap`]. No other code may reap the child. Otherwise the
+/// pid could belong to another process by now.
 pub fn reap_pid(pid: i32) -> nix::Result<Option<i32>> {
     reap(libc::P_PID, pid)
 }
@@ -198,14 +202,14 @@ pub fn reap_pid(pid: i32) -> nix::Result<Option<i32>> {
 pub struct Ended {
     /// Process id of the child.
     pub pid: i32,
-    /// Exit code of the child, or 128 and the number of the signal that ended it.
+    /// Exit code of the child, or 128 plus the number of the signal that ended the child.
     pub code: i32,
-    /// Number of the signal that ended the child; None if it exited. It may be a real-time signal, for which nix has no
-    /// name: nix's own waitpid reaps such a child and then fails.
+    /// Number of the signal that ended the child; None if the child exited. The number may be that of a real-time
+    /// signal. nix has no name for such a signal, and nix's own waitpid reaps the child and then fails.
     pub signal: Option<i32>,
 }
 
-/// Reaps one child of this process that has ended. Returns None if there is none.
+/// Reaps one child of this process that has ended. Returns None if no child has ended.
 pub fn reap_any() -> Option<Ended> {
     reap_one(libc::P_ALL, 0).ok().flatten()
 }

@@ -25,8 +25,8 @@ pub fn received(fd: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// Opens the slave of a terminal by its master, wherever its file system is mounted. The terminal does not become the
-/// controlling terminal of this process.
+/// Opens the slave of a terminal by the descriptor of its master. The slave's file need not be visible in this mount
+/// namespace. The terminal does not become the controlling terminal of this process.
 ///
 /// # Errors
 /// Returns the kernel's error, such as ENOTTY if the descriptor is not a master.
@@ -37,7 +37,8 @@ pub fn slave_of(master: &impl AsFd) -> nix::Result<File> {
     Errno::result(fd).map(|fd| File::from(received(fd)))
 }
 
-/// Sets the columns and lines of a terminal. If they change, the processes in its foreground get SIGWINCH.
+/// Sets the columns and lines of a terminal. If the size changes, the processes in the terminal's foreground get
+/// SIGWINCH.
 ///
 /// # Errors
 /// Returns ENOTTY if the descriptor is not a terminal.

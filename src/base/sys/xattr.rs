@@ -15,8 +15,8 @@ fn length(returned: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(returned).map_err(|_| io::Error::last_os_error())
 }
 
-/// Sets the attribute `name` of `path` to `value`, whether it exists or not. Returns the kernel's error (`ENOTSUP` if the
-/// file system has no attributes).
+/// Sets the attribute `name` of `path` to `value`, whether the attribute exists or not. Returns the kernel's error
+/// (`ENOTSUP` if the file system has no attributes).
 pub fn set(path: &Path, name: &OsStr, value: &[u8]) -> io::Result<()> {
     let (path, name) = (
         c_string(path.as_os_str().as_bytes())?,
@@ -39,7 +39,8 @@ pub fn set(path: &Path, name: &OsStr, value: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Returns the value of the attribute `name` of `path`, at most 64 KiB (the kernel's limit). Returns None if there is none.
+/// Returns the value of the attribute `name` of `path`, at most 64 KiB (the kernel's limit). Returns None if `path` has
+/// no such attribute.
 pub fn get(path: &Path, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
     let (path, name) = (
         c_string(path.as_os_str().as_bytes())?,
@@ -52,7 +53,7 @@ pub fn get(path: &Path, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Returns the names of the attributes of `path`. Returns none if the file system has no attributes.
+/// Returns the names of the attributes of `path`. The list is empty if the file system has no attributes.
 pub fn list(path: &Path) -> io::Result<Vec<OsString>> {
     let path = c_string(path.as_os_str().as_bytes())?;
     match read(|p, n| list_raw(&path, p, n)) {

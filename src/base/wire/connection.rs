@@ -50,7 +50,8 @@ impl Write for FirstBytes<'_> {
 }
 
 impl DeadlineStream {
-    /// Repeats `io` after a signal. Turns WouldBlock, which is the socket's error at its deadline, into TimedOut.
+    /// Calls `io`, and calls it again if a signal interrupts it. Turns WouldBlock, the socket's error at its deadline,
+    /// into TimedOut.
     fn until_deadline(
         &mut self,
         set_timeout: impl Fn(&Socket, std::time::Duration) -> io::Result<()>,
@@ -120,7 +121,7 @@ impl Connection {
         observer: &dyn Observer,
     ) -> io::Result<Self> {
         observer.begin(Phase::Tls);
-        // Without a delay, so that the request need not wait for an acknowledgement of the handshake's last bytes.
+        // With TCP_NODELAY, the request need not wait for an acknowledgement of the handshake's last bytes.
         socket.set_nodelay()?;
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| io::Error::other("tls: the host is not a name that TLS can carry"))?;
@@ -263,8 +264,8 @@ fn say_goodbye(stream: &mut TlsStream) {
     stream.sock.socket.hang_up();
 }
 
-/// Sends a request without TLS. A request fits into the socket's buffer, so that the first call accepts all of it without
-/// waiting, and needs no timeout.
+/// Sends a request without TLS. A request fits into the socket's buffer. So the first call accepts the whole request
+/// without waiting, and needs no timeout.
 fn send_plain(stream: &mut DeadlineStream, request: &[u8]) -> io::Result<()> {
     let sent = stream.socket.send_now(request)?;
     stream.write_all(&request[sent..])

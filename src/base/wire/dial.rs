@@ -1,10 +1,10 @@
 //! Opens connections, if necessary in another network namespace.
 //!
 //! Invariants: a thread is in another namespace only while it makes a socket. A thread that cannot return sets
-//! [`namespace_lost`] and panics. Its owner then calls [`come_home`] before anything else. No connection leaves a socket
-//! in TIME-WAIT. The kubelet sets SO_LINGER of one second for this purpose (kubelet-probes 3.4, 3.5), but on Linux that has
-//! no such effect. The server always sees the end of the connection before a reset. A connection can end in two ways
-//! ([`End`]).
+//! [`namespace_lost`] and panics. The thread's owner then calls [`come_home`] before anything else. No connection
+//! leaves a socket in TIME-WAIT. The kubelet sets SO_LINGER of one second for this purpose (kubelet-probes 3.4, 3.5),
+//! but on Linux this option does not prevent TIME-WAIT. The server always sees the end of the connection before a
+//! reset. A connection can end in two ways ([`End`]).
 
 use std::cell::Cell;
 use std::fmt;
@@ -47,7 +47,7 @@ pub fn come_home() -> bool {
         return true;
     }
     for _ in 0..HOME_TRIES {
-        // The namespace of the main thread, which never enters another.
+        // The namespace of the main thread, which never enters another namespace.
         let home = File::open("/proc/self/ns/net");
         if home.is_ok_and(|home| setns(home, CloneFlags::CLONE_NEWNET).is_ok()) {
             NAMESPACE_LOST.set(false);
@@ -82,7 +82,7 @@ impl fmt::Display for Address<'_> {
 pub struct Namespace<'a> {
     /// The open file of the namespace.
     pub file: File,
-    /// The path from which it was opened, for error texts.
+    /// The path from which the file was opened, for error texts.
     pub path: &'a Path,
 }
 
@@ -101,7 +101,7 @@ impl Namespace<'_> {
 pub enum DialError {
     /// The other side caused the failure.
     Failed(String),
-    /// The deadline passed. This too counts as the other side's fault.
+    /// The deadline passed. A passed deadline counts as the other side's fault.
     TimedOut(String),
     /// podprobe itself caused the failure (no descriptors, no namespace). The failure says nothing about the other side
     /// (lessons 16).
@@ -122,9 +122,9 @@ impl std::error::Error for DialError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Ends with a call of [`Socket::hang_up`]. Without that call, the drop sends a reset. The call sends a FIN, and
-    /// then a close with linger zero drops the socket. In between the socket accepts no packet: if the server answered
-    /// the FIN with its own before the close, the socket would go to TIME-WAIT. For servers that may end the connection
-    /// at the same time, as http servers do.
+    /// then a close with linger zero drops the socket. Between the FIN and the close, the socket accepts no packet: if
+    /// the server answered with its own FIN before the close, the socket would go to TIME-WAIT. This way is for servers
+    /// that may end the connection at the same time, as http servers do.
     HangUp,
     /// Ends with the drop. The drop sends a FIN, and the FIN's acknowledgement ends the socket. This costs half as much as
     /// [`End::HangUp`], and suits a connection without any data. A socket is left in TIME-WAIT only if the server hangs up
@@ -197,7 +197,7 @@ impl Dialer<'_> {
         opened.map_err(|e| DialError::Ours(e.to_string()))?;
         let socket = Socket::connected(fd, peer);
         let left = left_until(self.deadline).ok_or_else(|| timed_out(address))?;
-        // A blocking socket costs four system calls less than a polled one.
+        // A blocking socket costs four system calls less than a polled socket.
         socket
             .set_write_timeout(left)
             .map_err(|e| failed(address, "setsockopt", errno_of(&e)))?;

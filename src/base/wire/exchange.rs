@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::http1::{ChunkError, Head, HeadError, HeadReader};
 use super::observer::{Observer, Phase};
 
-/// Size in bytes of one read, which is on the stack. Most answers are smaller.
+/// Size in bytes of the buffer for one read, which is on the stack. Most answers are smaller.
 const PIECE: usize = 1024;
 
 /// The reason why there is no answer. The texts are those of Go's client.
@@ -40,7 +40,8 @@ pub struct Reply {
     pub head: Head,
     body: Vec<u8>,
     limit: usize,
-    /// True if all of the body, up to `limit`, came together with the head. An error if the body is wrongly encoded.
+    /// True if all of the body, up to `limit`, came together with the head. The value is an error if the body is
+    /// wrongly encoded.
     complete: Result<bool, ChunkError>,
     connection: Connection,
 }

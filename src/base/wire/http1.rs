@@ -83,7 +83,7 @@ pub struct RequestHead(String);
 impl RequestHead {
     /// Begins a head with `GET <path>?<query> HTTP/1.1`. An empty path becomes `/`.
     pub fn new(path: &str, query: Option<&str>) -> Self {
-        // 256 bytes are enough for most requests, so that they need one allocation.
+        // 256 bytes are enough for most requests, so most requests need one allocation.
         let mut text = String::with_capacity(256);
         let mark = if query.is_some() { "?" } else { "" };
         let _ = write!(
@@ -156,8 +156,8 @@ pub struct HeadReader {
 }
 
 impl HeadReader {
-    /// Adds the next piece. Returns the head and the rest of the piece when the head is complete. As in Go, informational
-    /// answers (1xx) before it are skipped, except 101.
+    /// Adds the next piece. Returns the head and the rest of the piece when the head is complete. As in Go,
+    /// informational answers (1xx) before the head are skipped, except 101.
     ///
     /// # Errors
     /// Returns a [`HeadError`] if the bytes are not the answer of an HTTP/1 server.
@@ -202,8 +202,8 @@ impl HeadReader {
         }
     }
 
-    /// Refuses a server of another protocol as soon as its first line is complete, because it may never send an empty line.
-    /// `newest` is the last piece.
+    /// Refuses a server of another protocol as soon as its first line is complete, because such a server may never send
+    /// an empty line. `newest` is the last piece.
     fn check_first_line(&mut self, newest: &[u8]) -> Result<(), HeadError> {
         if !self.checked && newest.contains(&b'\n') {
             self.checked = true;
@@ -213,8 +213,8 @@ impl HeadReader {
     }
 }
 
-/// Returns the end of the empty line after the head, counted from the beginning of `kept`. `kept` has no empty line itself.
-/// As in Go, the CR before a line feed is optional.
+/// Returns the position right after the empty line that ends the head, counted from the beginning of `kept`. `kept`
+/// alone has no empty line. As in Go, the CR before a line feed is optional.
 fn head_end(kept: &[u8], piece: &[u8]) -> Option<usize> {
     let byte = |i: usize| {
         if i < kept.len() {
@@ -255,7 +255,7 @@ fn parse_head(bytes: &[u8]) -> Result<Head, HeadError> {
         return Err(HeadError::InitialLine(shortened(line)));
     }
     let mut fields = Fields::default();
-    // The bytes end with the line feed of the empty line, so that the last line here is the empty line.
+    // The bytes end with the line feed of the empty line, so the last of these lines is the empty line.
     for line in lines.take_while(|l| !l.is_empty()) {
         fields.read(line)?;
     }
@@ -406,7 +406,7 @@ fn parse_length(value: &[u8]) -> Result<u64, HeadError> {
         .ok_or_else(|| HeadError::Length(value.to_vec()))
 }
 
-/// The position in a chunked body, up to which it was read.
+/// The position up to which a chunked body was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunks {
     state: ChunkState,

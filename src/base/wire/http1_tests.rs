@@ -206,7 +206,8 @@ fn informational_answers_are_passed_over() {
     );
 }
 
-/// Kubelet-probes 3.4: Go reads the whole first line, and checks the status code before the version.
+/// Kubelet-probes 3.4: bytes that are not an HTTP answer are refused with Go's error. Go reads the whole first line,
+/// and checks the status code before the version.
 #[test]
 fn what_is_no_answer_is_refused() {
     refused(
@@ -274,7 +275,8 @@ fn what_is_no_answer_is_refused() {
     );
 }
 
-/// A small embedded server writes `Name : value`. Go accepts the line and ignores the field.
+/// A header line with a space before the colon is accepted, and its field is ignored, as in Go. A small embedded server
+/// writes `Name : value`.
 #[test]
 fn a_space_before_the_colon_is_taken() {
     check(
@@ -332,7 +334,8 @@ fn a_control_character_in_a_value_is_refused() {
     );
 }
 
-/// If the connection ends, Go accepts a line without a line end.
+/// The error for an answer that is cut off names its first line if that line is wrong. As in Go, the line counts
+/// without a line end.
 #[test]
 fn an_answer_that_is_cut_off_says_what_is_wrong() {
     let cut_off = |bytes: &[u8]| {
@@ -367,7 +370,8 @@ fn a_head_is_bounded_and_takes_time_that_grows_with_its_length() {
         e,
         "net/http: server response headers exceeded 131072 bytes; aborted"
     );
-    // One byte at a time. If each piece looked at all kept bytes, this would take ten billion steps.
+    // The head comes in pieces of one byte. If the reader looked at all kept bytes for each piece, this test would take
+    // ten billion steps.
     assert!(read(head(MAX_HEAD - 200).as_bytes(), 1).unwrap().is_some());
 }
 

@@ -104,7 +104,8 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// Does a last turn: a connection without a call sends GOAWAY, if there is still time and room for it.
+    /// Polls the connection a last time. If no call is under way, the connection then sends GOAWAY, unless the socket's
+    /// buffer is full.
     fn drop(&mut self) {
         self.polled.begin_turn();
         let waker = Waker::noop();

@@ -9,7 +9,8 @@ use nix::sys::socket::{
     sockopt,
 };
 
-/// Tells whether an accept failed because the client has gone, or because of a signal. The listener can then go on.
+/// Tells whether an accept failed because the client has gone, or because of a signal. After such a failure, the
+/// listener can still accept.
 pub fn is_of_client(e: &io::Error) -> bool {
     matches!(
         e.kind(),
@@ -17,8 +18,8 @@ pub fn is_of_client(e: &io::Error) -> bool {
     )
 }
 
-/// Makes a nonblocking listener at `at`. `::` listens at all addresses of both families, or of IPv4 if the node has no
-/// IPv6.
+/// Makes a nonblocking listener at `at`. `::` means all addresses of both families, or all addresses of IPv4 if the
+/// node has no IPv6.
 ///
 /// # Errors
 /// Returns the system's error if the address is in use or does not belong to this node.
@@ -54,8 +55,8 @@ fn bound(at: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Starts to listen on a bound socket. The queue of waiting clients is as long as the node allows
-/// (`net.core.somaxconn`, 4096 by default). A client that finds the queue full tries again only after a second, so that
-/// even a crowd should fit.
+/// (`net.core.somaxconn`, 4096 by default). A client that finds the queue full tries again only after a second, so the
+/// queue should have room even for a crowd.
 ///
 /// # Errors
 /// Returns the system's error if another socket listens at the address.

@@ -1,8 +1,8 @@
 //! Clients on sockets: dialing, TLS, HTTP/1.1, HTTP/2 and unary gRPC calls, over TCP and over unix sockets.
 //!
 //! Invariants: this part knows nothing of probes, pods and runtimes. The caller decides what a request contains, how to
-//! judge an answer, and how often to ask. Everything ends at a deadline of the caller. Error texts are those of Go's
-//! clients.
+//! judge an answer, and how often to ask. Every exchange ends at a deadline of the caller. Error texts are those of
+//! Go's clients.
 //!
 //! ```text
 //! observer, text ◀─ socket ◀─ dial ◀─ tls, connection ◀─ http1, link ◀─ exchange, http2, grpc

@@ -30,8 +30,8 @@ pub trait Observer {
         Ok(())
     }
 
-    /// Is called after a step. The text is formatted only when it is written, so that an observer that ignores it costs
-    /// nothing.
+    /// Is called after a step. The text is formatted only if the observer writes the text, so an observer that ignores
+    /// notes costs nothing.
     fn note(&self, step: fmt::Arguments<'_>);
 }
 

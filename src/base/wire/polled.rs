@@ -1,7 +1,7 @@
 //! The byte stream below HTTP/2: a nonblocking connection with one deadline, which checks the server's first frame.
 //!
-//! Invariants: a turn reads at most [`TURN_BYTES`], so that the deadline and the received data are checked even if a server
-//! never pauses.
+//! Invariants: one turn of the link's loop reads at most [`TURN_BYTES`]. So the loop checks the deadline and the
+//! received data even if a server never pauses.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
@@ -18,7 +18,7 @@ use super::connection::Connection;
 use super::dial::round_up;
 use super::socket::left_until;
 
-/// Largest number of bytes that one turn reads: a frame of the largest size.
+/// Largest number of bytes that one turn of the link's loop reads: a frame of the largest size.
 const TURN_BYTES: usize = 16 * 1024;
 /// Longest sleep after a turn in which no operation has to wait for the socket.
 const LOOK: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ impl Polled {
         Instant::now() >= self.deadline.get()
     }
 
-    /// Tells whether the server's settings were received. They show that it is an HTTP/2 server.
+    /// Tells whether the server's settings were received. Only an HTTP/2 server sends settings.
     pub(super) fn greeted(&self) -> bool {
         self.first_frame.get() == FirstFrame::Complete
     }
@@ -86,7 +86,8 @@ impl Polled {
         );
     }
 
-    /// Tries an operation on the connection. If it would block, records what readiness it waits for.
+    /// Tries an operation on the connection. If the operation would block, records the readiness that the operation
+    /// waits for.
     fn attempt<T>(
         &self,
         wait_for: PollFlags,

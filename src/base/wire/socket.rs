@@ -73,7 +73,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Lets small writes be sent at once, without waiting for the acknowledgement of the write before. Does nothing for
+    /// Lets small writes be sent at once, without waiting for the acknowledgement of an earlier write. Does nothing for
     /// a unix socket, which never waits.
     ///
     /// # Errors
@@ -111,7 +111,8 @@ impl Socket {
         }
     }
 
-    /// Tells whether the other side's FIN was received. If data is unread, the close is a reset in any case.
+    /// Tells whether the other side's FIN was received and all data was read. If data is unread, the close sends a
+    /// reset in any case.
     fn has_ended(&self) -> bool {
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
         recv(self.fd.as_raw_fd(), &mut [0; 1], flags) == Ok(0)
@@ -122,13 +123,14 @@ impl Socket {
             .map_err(|e| self.named("write", e))
     }
 
-    /// Returns the error of a failed call with Go's text.
+    /// Turns the error number of a failed call into an error with the text that Go has for such a call.
     fn named(&self, call: &str, errno: Errno) -> io::Error {
         let e = io::Error::from(errno);
         if is_transient(&e) {
             return e;
         }
-        // The kind TimedOut is kept for a passed deadline of podprobe. A timeout reported by the kernel is something else.
+        // The kind TimedOut is kept for a passed deadline of podprobe. A timeout that the kernel reports gets another
+        // kind.
         let kind = match e.kind() {
             io::ErrorKind::TimedOut => io::ErrorKind::ConnectionAborted,
             kind => kind,
@@ -139,7 +141,8 @@ impl Socket {
         )
     }
 
-    /// Names both ends of the connection: `tcp 10.0.0.1:41234->10.0.0.2:80` or `unix @->/run/x.sock`.
+    /// Returns the network and both addresses of the connection, for error texts: `tcp 10.0.0.1:41234->10.0.0.2:80` or
+    /// `unix @->/run/x.sock`.
     fn ends(&self) -> String {
         match self.peer {
             Some(peer) => format!("tcp {}->{peer}", self.local()),
@@ -147,7 +150,7 @@ impl Socket {
         }
     }
 
-    /// Returns the address of this end, which is looked up when it is displayed.
+    /// Returns a value that displays as the address of this side. The address is looked up at that time.
     pub fn local(&self) -> impl fmt::Display + '_ {
         Local(self)
     }
@@ -159,7 +162,7 @@ impl Socket {
     }
 }
 
-/// Tells whether a failed call can be repeated: it would have waited, or a signal came.
+/// Tells whether a failed call can be repeated: the call would have waited, or a signal interrupted the call.
 fn is_transient(e: &io::Error) -> bool {
     matches!(
         e.kind(),

@@ -14,8 +14,9 @@ use rustls::{AlertDescription, ClientConfig, DigitallySignedStruct, Error, Signa
 /// The name of HTTP/2 in a list of protocols (ALPN).
 pub(super) const HTTP2: &[u8] = b"h2";
 
-/// Returns the client configuration that trusts every server. It is made at the first call. Sessions are not kept, so that
-/// each connection does a full handshake. Otherwise a server with a broken key would not be noticed.
+/// Returns the client configuration that trusts every server. The configuration is made at the first call. The client
+/// keeps no sessions, so each connection does a full handshake. With a resumed session, a server with a broken key
+/// would not be noticed.
 pub fn trusting_config() -> Arc<ClientConfig> {
     static CONFIG: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
         let builder = ClientConfig::builder_with_provider(Arc::new(provider()))
@@ -74,7 +75,7 @@ fn alert_text(alert: AlertDescription) -> String {
     known.to_owned()
 }
 
-/// Returns ring's cipher suites and key exchanges, without its code for signatures. This client makes and checks no
+/// Returns ring's cipher suites and key exchanges, without ring's code for signatures. This client makes and checks no
 /// signatures, and the code would add a hundred kilobytes to the static file.
 fn provider() -> CryptoProvider {
     CryptoProvider {
@@ -109,7 +110,7 @@ impl KeyProvider for NoKeys {
     }
 }
 
-/// Signature schemes that the client offers to servers. It does not check the signatures.
+/// Signature schemes that the client offers to servers. The client does not check the signatures.
 const SCHEMES: [SignatureScheme; 10] = [
     SignatureScheme::ECDSA_NISTP256_SHA256,
     SignatureScheme::ECDSA_NISTP384_SHA384,

@@ -1,4 +1,5 @@
-//! Two pages of memory that the daemon, the spawner and the children of one command share. Later commands use them again.
+//! Two pages of memory that the daemon, the spawner and the children of one command share. Later commands use the pages
+//! again.
 //!
 //! Invariant: the process ids are on a page of their own. A process that the container may trace does not have this page.
 //! The container therefore cannot choose which processes the daemon kills and reaps.
@@ -20,12 +21,13 @@ use crate::base::locks::Locked;
 const PAGE: usize = 64 << 10;
 const SIZE: usize = 2 * PAGE;
 
-/// Largest number of unused boards that are kept. Each takes 8 KiB. Further commands at the same time make their own.
+/// Largest number of unused boards that are kept. Each board takes 8 KiB. A command that finds no unused board makes a
+/// new board.
 const KEPT: usize = 4;
 
 static POOL: Mutex<Vec<Board>> = Mutex::new(Vec::new());
 
-/// The content of the first page. A fresh page is all zeros.
+/// The first of the two shared pages: the process ids of the children. A new page is all zeros.
 #[repr(C)]
 struct Processes {
     first: AtomicI32,
@@ -34,12 +36,12 @@ struct Processes {
     seen_off: AtomicU32,
 }
 
-/// The content of the second page. A fresh page is all zeros.
+/// The second of the two shared pages: how far the command's children have come. A new page is all zeros.
 #[repr(C)]
 struct Progress {
     /// A report in the encoding of [`Report::encode`]; 0 means that there is none.
     report: AtomicU64,
-    /// 1 if the next step is execve.
+    /// 1 if the second child's next step is execve.
     ready: AtomicU32,
 }
 
@@ -70,8 +72,8 @@ impl Pages {
     }
 
     fn processes(&self) -> &Processes {
-        // SAFETY: the mapping is page aligned, readable and writable, and lives as long as `self`. The file keeps this size
-        // for ever (it is sealed). All zeros is a valid value. All processes use atomics only.
+        // SAFETY: the mapping is page aligned, readable and writable, and lives as long as `self`. The file keeps this
+        // size forever (it is sealed). All zeros is a valid value. All processes use atomics only.
         unsafe { self.0.cast().as_ref() }
     }
 
@@ -95,8 +97,9 @@ impl Pages {
         self.processes().seen_off.store(1, Ordering::Release);
     }
 
-    /// Tells whether no child uses the spawner's memory any more. Call it when the first child has ended. If the first
-    /// child was killed while it waited, the second may still be about to execute its file. The result is then false.
+    /// Tells whether no child uses the spawner's memory any more. Call it when the first child has ended. The result is
+    /// false if the first child was killed while it waited, because the second child may still be about to execute its
+    /// file.
     pub(super) fn memory_is_left(&self) -> bool {
         let failed = self.progress().report.load(Ordering::Acquire) != 0;
         let alone = self.second().load(Ordering::Acquire) == 0;
@@ -144,7 +147,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// Takes an unused board that was given back, or makes a new one.
+    /// Takes an unused board that was kept for later commands, or makes a new board.
     ///
     /// # Errors
     /// Returns the system's error if no descriptors or no memory are left.
@@ -164,17 +167,17 @@ impl Board {
         Ok(Self { fd, pages })
     }
 
-    /// Returns the first child's process id; None before it exists.
+    /// Returns the first child's process id; None before the first child exists.
     pub fn first(&self) -> Option<i32> {
         Some(self.pages.first().load(Ordering::Acquire)).filter(|p| *p > 0)
     }
 
-    /// Returns the process id of the second child, which becomes the command; None before it exists.
+    /// Returns the process id of the second child, which becomes the command; None before the second child exists.
     pub fn second(&self) -> Option<i32> {
         Some(self.pages.second().load(Ordering::Acquire)).filter(|p| *p > 0)
     }
 
-    /// Tells whether the second child has come as far as execve.
+    /// Tells whether the second child has come to its last step, execve.
     pub fn ready(&self) -> bool {
         self.pages.progress().ready.load(Ordering::Acquire) != 0
     }

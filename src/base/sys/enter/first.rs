@@ -1,5 +1,6 @@
-//! The first child of a command that enters a container. It is outside of the container's process namespace, so that the
-//! container cannot see it. It enters everything else and drops every privilege, so that the second child has none left.
+//! The first child of a command that enters a container. The first child stays outside of the container's process
+//! namespace, so the container cannot see it. It enters the cgroups and the other namespaces of the container, and
+//! drops every privilege, so the second child has no privilege left.
 
 use std::convert::Infallible;
 use std::ffi::c_void;
@@ -56,14 +57,14 @@ fn enter(s: &Start<'_>) -> Result<Infallible, Report> {
         s.pages.keep_processes().at(Step::Clone, 0)?;
     }
     drop_privileges(o, s.unbound)?;
-    // The container will see the second child. Therefore no descriptor stays open for it.
+    // The container will see the second child. Therefore the second child gets no descriptor except its stdio.
     close_from(3).at(Step::Close, 0)?;
     start_second(s)
 }
 
-/// Moves this process into the container's cgroups. In v1 it writes to `tasks`, which does the same as `cgroup.procs` for a
-/// single thread. The kernel moves a thread that moves itself without the lock of all processes. A writer of that lock
-/// waits for a grace period (up to tens of milliseconds).
+/// Moves this process into the container's cgroups. In v1 it writes to `tasks` instead of `cgroup.procs`, which is the
+/// same for a process with one thread. A thread that moves itself by `tasks` does not take the kernel's lock over all
+/// processes for writing. Taking that lock costs a grace period (up to tens of milliseconds).
 fn join_cgroups(s: &Start<'_>) -> Result<(), Report> {
     let join = |i: usize, file: OwnedFd| nix::unistd::write(&file, b"0").at(Step::Cgroup, i);
     let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
@@ -78,7 +79,7 @@ fn join_cgroups(s: &Start<'_>) -> Result<(), Report> {
     Ok(())
 }
 
-/// Puts the descriptors from the orders at 0 to 2. A missing one becomes the container's null device.
+/// Puts the descriptors from the orders at 0 to 2. The container's null device takes the place of a missing descriptor.
 fn place_stdio(s: &Start<'_>) -> Result<(), Report> {
     let (uid, gid) = (Uid::from_raw(s.orders.uid), Gid::from_raw(s.orders.gid));
     // Files that the daemon makes have the daemon's ids, which are also the ids of this process.
@@ -119,8 +120,9 @@ fn place(from: &OwnedFd, to: i32) -> Result<(), Report> {
         .map(drop)
 }
 
-/// Opens the container's own `/dev/null`, because the host's would let the container change its mode. If that file is not
-/// the null device, returns one end of a pipe that is closed at its other end.
+/// Opens the container's own `/dev/null`, because with the host's `/dev/null` the container could change the mode of
+/// the host's file. If the container's file is not the null device, returns one end of a pipe. The pipe's other end is
+/// closed.
 fn null(to: i32) -> Result<OwnedFd, Report> {
     let access = if to == 0 {
         OFlag::O_RDONLY
@@ -163,8 +165,8 @@ fn start_second(s: &Start<'_>) -> Result<Infallible, Report> {
         0,
     ];
     // The store makes the kernel map the page now. In a copy of this memory the page would be new, and if the container
-    // had no memory for it, the process id would be lost. Nobody could then reap the second child, and the container's
-    // namespace would never end.
+    // had no memory for it, the process id would be lost. No process could then reap the second child, and the
+    // container's namespace would never end.
     s.pages.second().store(0, Ordering::Relaxed);
     let arg: *const Start<'_> = s;
     // SAFETY: no other code uses the stack. `s` stays valid, because this process waits in the call until the second child

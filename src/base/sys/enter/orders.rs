@@ -11,7 +11,8 @@ pub enum Stdio {
     /// Flags for stdin, stdout and stderr, in this order. If a flag is true, the descriptor comes with the message. If
     /// it is false, the stream is the container's own `/dev/null`.
     Streams([bool; 3]),
-    /// The slave of a terminal, which comes with the message. It becomes the controlling terminal of the command.
+    /// The slave of a terminal, which comes with the message. The terminal becomes the controlling terminal of the
+    /// command.
     Terminal,
 }
 
@@ -53,9 +54,10 @@ impl Default for Stdio {
 pub struct Orders {
     /// `tasks` files of the v1 cgroups to join.
     pub cgroups: Vec<CString>,
-    /// Directory of the v2 cgroup to start the first child in. In reports its index comes after those of `cgroups`.
+    /// Directory of the v2 cgroup to start the first child in. In reports, this directory has the index after the last
+    /// index of `cgroups`.
     pub born: Option<CString>,
-    /// Value to write to `oom_score_adj`. It is not an error if the kernel refuses it.
+    /// Value to write to `oom_score_adj`. It is not an error if the kernel refuses the value.
     pub oom_score_adj: Option<i64>,
     /// Resource limits: number of the resource (RLIMIT_*), soft limit, hard limit.
     pub rlimits: Vec<(u32, u64, u64)>,
@@ -81,7 +83,7 @@ pub struct Orders {
     pub no_new_privs: bool,
     /// Filter for the command's system calls: a program, and SECCOMP_FILTER_FLAG_* flags.
     pub seccomp: Option<(Vec<libc::sock_filter>, u32)>,
-    /// True if the container may trace the second child as soon as it can see it.
+    /// True if the container may trace the second child as soon as the container can see that child.
     pub traceable: bool,
     /// Program files to try to execute, in this order.
     pub files: Vec<CString>,
@@ -198,7 +200,7 @@ pub(super) struct Received<'m> {
 }
 
 impl<'m> Received<'m> {
-    /// Decodes the orders from a message. Returns None if the message is not one of [`Orders::encode`].
+    /// Decodes the orders from a message. Returns None if the bytes were not made by [`Orders::encode`].
     pub(super) fn decode(message: &'m [u8]) -> Option<Self> {
         let mut r = Reader(message);
         Some(Received {

@@ -42,7 +42,7 @@ pub enum Step {
     Clone,
     /// Becoming a session leader.
     Session,
-    /// Executing the command. Such a failure is the command's, not podprobe's.
+    /// Executing the command. A failure of this step is the command's fault, not podprobe's.
     Exec,
 }
 

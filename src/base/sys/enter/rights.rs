@@ -29,8 +29,9 @@ pub fn take_on(orders: &Orders) -> Result<(), Report> {
     received(&orders.encode(), take_limits)
 }
 
-/// Drops all rights that the container does not have. Call it in the container's root and namespaces. If no_new_privs is on
-/// and the container cannot trace this process, the filter of system calls is not applied yet: the caller does that last.
+/// Drops all rights that the container does not have. Call it in the container's root and namespaces. If no_new_privs
+/// is on and the container cannot trace this process, the filter of system calls is not applied yet: the caller applies
+/// the filter last.
 ///
 /// # Errors
 /// Returns a [`Report`] with the step that failed, and the reason.
@@ -54,8 +55,8 @@ pub(super) fn take_limits(o: &Received<'_>) -> Result<(), Report> {
         set_limit(*resource, [*soft, *hard]).at(Step::Rlimit, i)?;
     }
     leave_keyring()?;
-    // The kernel passes the label on to the second child and applies it at that child's execve. It is set now, because
-    // later the file may be out of sight, and no_new_privs or the seccomp profile may forbid the write.
+    // The kernel passes the label on to the second child and applies it at that child's execve. The label is set now,
+    // because later the file may be out of sight, and no_new_privs or the seccomp profile may forbid the write.
     if let Some((path, text)) = o.label {
         let file = open(path, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty());
         let file = file.at(Step::Label, 0)?;
@@ -102,7 +103,8 @@ pub(super) fn drop_privileges(o: &Received<'_>, unbound: u64) -> Result<(), Repo
     for cap in bits(unbound) {
         capability_prctl([libc::PR_CAPBSET_DROP, cap, 0]).at(Step::Bounding, cap as usize)?;
     }
-    // As in runc: tried before the ids change, because the container's user may not be allowed to enter the directory.
+    // Like runc, this function tries to enter the directory before the ids change, because the container's user may not
+    // be allowed to enter the directory.
     let is_there = chdir(o.cwd).is_ok();
     // A process with uid 0 keeps its capabilities in any case.
     if o.uid != 0 {
@@ -134,7 +136,7 @@ pub(super) fn drop_privileges(o: &Received<'_>, unbound: u64) -> Result<(), Repo
     if o.no_new_privs {
         prctl::set_no_new_privs().at(Step::NoNewPrivs, 0)?;
     }
-    // The change of uid has set the dumpable flag to fs.suid_dumpable.
+    // The change of uid has set the dumpable flag to fs.suid_dumpable, so the flag is cleared again.
     let _ = prctl::set_dumpable(false);
     Ok(())
 }

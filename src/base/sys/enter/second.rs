@@ -1,5 +1,5 @@
-//! The second child of a command that enters a container, and the only one that the container can see. When it starts, it
-//! has no privilege that the container lacks and no descriptor except its stdio.
+//! The second child of a command that enters a container, and the only process of the start that the container can see.
+//! When the second child starts, it has no privilege that the container lacks and no descriptor except its stdio.
 
 use std::convert::Infallible;
 use std::ffi::c_void;
@@ -39,7 +39,7 @@ fn become_command(s: &Start<'_>) -> Result<Infallible, Report> {
     Err(execute(s)).at(Step::Exec, 0)
 }
 
-/// Tries to execute each file, as execvp does. Returns the most telling errno if none can be executed.
+/// Tries to execute each file, as execvp does. Returns the most telling errno if no file can be executed.
 fn execute(s: &Start<'_>) -> Errno {
     let mut errno = Errno::ENOENT;
     for file in &s.orders.files {

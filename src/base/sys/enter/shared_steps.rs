@@ -12,7 +12,7 @@ pub(super) fn exit() -> ! {
     unsafe { libc::_exit(127) }
 }
 
-/// Applies the container's filter of system calls. From then on it checks every system call of this process.
+/// Applies the container's filter of system calls. From then on, the filter checks every system call of this process.
 pub(super) fn filter_system_calls(o: &Received<'_>) -> Result<(), Report> {
     let Some((program, flags)) = &o.seccomp else {
         return Ok(());

@@ -41,15 +41,15 @@ pub(super) struct Descriptors {
     board: OwnedFd,
     /// Descriptors for stdin, stdout and stderr, according to [`Stdio`](super::Stdio).
     pub(super) stdio: Vec<OwnedFd>,
-    /// A file with the message, if that is too long for the socket.
+    /// A file with the message, if the message is too long for the socket.
     message: Option<OwnedFd>,
-    /// Directory of the v2 cgroup to start the first child in. The spawner opens it itself.
+    /// Directory of the v2 cgroup to start the first child in. The spawner opens the directory itself.
     pub(super) born: Option<OwnedFd>,
 }
 
 impl Descriptors {
-    /// Sorts the received descriptors. Returns None if some are missing. If `long`, the last descriptor is a file with the
-    /// message; otherwise the message came through the socket.
+    /// Assigns the received descriptors to their fields. Returns None if descriptors are missing. If `long` is true,
+    /// the message did not fit into the socket, and the last descriptor is a file with the message.
     fn of(mut all: Vec<OwnedFd>, long: bool) -> Option<Self> {
         let message = if long { Some(all.pop()?) } else { None };
         let mut all = all.into_iter();
@@ -88,8 +88,8 @@ pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
             start(socket, &buffer[..len], fds, &stacks)?;
         }
         buffer[..len].fill(0);
-        // A child's change of uid sets the dumpable flag of the shared memory to fs.suid_dumpable. With 1 that user
-        // could read it.
+        // A child's change of uid sets the dumpable flag of the shared memory to fs.suid_dumpable. If that is 1, the
+        // user of the command could read the memory.
         harden_process();
         send(socket.as_raw_fd(), &[0], MsgFlags::MSG_NOSIGNAL)?;
     }
@@ -116,7 +116,7 @@ fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<(usiz
             );
         }
     }
-    // Every message has at least one byte, so that 0 means the end.
+    // Every message has at least one byte, so 0 means that the daemon has closed the socket.
     Ok(Some((got.bytes, fds)).filter(|(len, _)| *len > 0))
 }
 
@@ -181,8 +181,8 @@ fn start_first(
     };
     let cloned = clone_first(&mut s, stacks);
     if !s.orders.traceable && !s.pages.memory_is_left() {
-        // Somebody killed the first child. The spawner ends, so that the memory which the second may still read stays
-        // as it is.
+        // Somebody killed the first child. The second child may still read the spawner's memory. The spawner ends, so
+        // it does not change that memory.
         exit();
     }
     cloned.map_err(|errno| Report {
@@ -193,7 +193,7 @@ fn start_first(
 }
 
 /// Starts the first child and waits for its end. With clone3 the child starts in its v2 cgroup. Some containers forbid
-/// clone3 (ENOSYS, EPERM). Then the child joins the cgroup by itself, and reports an error of that.
+/// clone3 (ENOSYS, EPERM). Without clone3, the child joins the cgroup by itself, and reports an error of that step.
 fn clone_first(s: &mut Start<'_>, stacks: &Mapping) -> nix::Result<()> {
     let mut flags = libc::CLONE_PARENT | libc::CLONE_VFORK | libc::CLONE_PARENT_SETTID;
     if !s.orders.traceable {
@@ -265,7 +265,7 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
     }
 
-    /// Returns the address that is `bytes` above the begin of the mapping.
+    /// Returns the address that is `bytes` above the start of the mapping.
     fn end(&self, bytes: usize) -> *mut u8 {
         self.at.as_ptr().wrapping_add(bytes)
     }

@@ -20,7 +20,7 @@ use crate::base::wire::link::reason_name;
 pub struct CallError {
     /// The status that a gRPC client would return to its caller.
     pub status: Status,
-    /// True if the server has not processed the call. It can then be made again.
+    /// True if the server has not processed the call. Such a call can be made again.
     pub unprocessed: bool,
 }
 
@@ -89,7 +89,7 @@ pub struct Call<'a> {
     pub method: &'a str,
     /// The text of the header `user-agent`.
     pub user_agent: &'a str,
-    /// The time left for the call. It is also sent to the server.
+    /// The time left for the call. The server gets this time too.
     pub left: Duration,
     /// Largest size in bytes of an answer that is accepted.
     pub max_answer: usize,

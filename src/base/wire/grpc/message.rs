@@ -1,7 +1,7 @@
 //! The framing of gRPC messages.
 //!
-//! Invariants: no state is shared and nothing waits. Of an answer, no more bytes are kept than the caller allows, and only
-//! one message is accepted.
+//! Invariants: no state is shared and nothing waits. No more bytes of an answer are kept than the caller allows, and
+//! only one message is accepted.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
