@@ -136,7 +136,7 @@ impl Batch {
         }
     }
 
-    /// Writes a rule, after the rule's own sets.
+    /// Writes the rule's own sets, and then the rule.
     fn rule(&mut self, index: usize, on: &Table, chain: &str, new: &Rule, sets: &mut u32) {
         let ids: Vec<u32> = new
             .expressions
@@ -174,7 +174,7 @@ impl Batch {
         self.elements(index, on, (new.name(), Some(id)), &new.elements, true);
     }
 
-    /// Writes elements, split into several messages if they are too large for one.
+    /// Writes elements, split into several messages if they are too large for one message.
     fn elements(
         &mut self,
         index: usize,

@@ -15,7 +15,7 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Begins a message. The kernel's answers to it have the same `sequence`.
+    /// Begins a message. The kernel's answers to this message have the same `sequence`.
     pub(super) fn begin(&mut self, kind: u16, flags: u16, sequence: u32, family: u8, id: u16) {
         self.start = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
@@ -129,7 +129,8 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(value)
 }
 
-/// Returns the errno in an ERROR or DONE message as the kernel writes it: 0 or negative. Returns None if it is cut off.
+/// Returns the errno in an ERROR or DONE message as the kernel writes it: 0 or negative. Returns None if the message is
+/// cut off.
 pub(super) fn error_code(body: &[u8]) -> Option<i32> {
     Some(i32::from_ne_bytes(body.get(..4)?.try_into().ok()?))
 }

@@ -1,6 +1,6 @@
-//! Connections that the kernel tracks. A translated connection keeps its translation while it is tracked. A UDP client that
-//! goes on sending therefore reaches an endpoint that is gone, until the connection's entry is deleted. A connection that
-//! was tracked before the translation existed never gets it.
+//! Connections that the kernel tracks. A translated connection keeps its translation while it is tracked. A UDP client
+//! that goes on sending therefore reaches an endpoint that is gone, until the connection's entry is deleted. A
+//! connection that was tracked before the translation existed is never translated.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -161,7 +161,7 @@ mod tests {
         BaseChain, ChainType, Ct, Hook, Rule, Table, Transaction, ct_state,
     };
 
-    /// Makes the kernel track connections. It does so as soon as a rule asks for their state.
+    /// Makes the kernel track connections. The kernel begins as soon as a rule asks for the state of connections.
     fn track() {
         let table = Table {
             family: Family::Ip,

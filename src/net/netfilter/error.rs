@@ -1,4 +1,4 @@
-//! The error of a netfilter operation: what failed, and what it means.
+//! The error of a netfilter operation: the operation that failed, the kernel's error number, and a hint for a person.
 
 use std::fmt;
 

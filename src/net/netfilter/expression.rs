@@ -135,7 +135,7 @@ fn put_value(m: &mut Messages, kind: u16, value: &[u8]) {
 
 impl Expression {
     /// Writes the expression as an element of a rule's list. `anonymous` is the id of the expression's anonymous set,
-    /// if it has one.
+    /// if the expression has an anonymous set.
     pub(super) fn put(&self, anonymous: u32, m: &mut Messages) {
         m.nest(list::ELEMENT, |m| {
             m.put_name(expr::NAME, self.name());
@@ -246,8 +246,8 @@ fn put_lookup(set: &SetName, key: Register, lookup: Lookup, anonymous: u32, m: &
 }
 
 fn put_reject(reject: Reject, m: &mut Messages) {
-    // Types: 0 is ICMP of the table's family, 1 is RST, 2 is ICMP of the packet's family. Each has its own code for "port
-    // unreachable".
+    // Types: 0 is ICMP of the table's family, 1 is RST, 2 is ICMP of the packet's family. The two types of ICMP have
+    // different codes for "port unreachable".
     let (kind, code) = match reject {
         Reject::Port(Family::Ip6) => (0, 4),
         Reject::Port(_) => (0, 3),

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use super::set::{Element, Key};
 
-/// Converts networks (`10.0.0.0/8`) of one family to the elements of a set of intervals. Networks that overlap or touch are
-/// merged, because the kernel would refuse them.
+/// Converts networks (`10.0.0.0/8`) of one family to the elements of a set of intervals. Networks that overlap or touch
+/// are merged, because the kernel would refuse such networks.
 pub fn intervals(networks: &[(IpAddr, u8)]) -> Vec<Element> {
     let mut ranges: Vec<(u128, u128)> = networks.iter().map(|&(a, p)| range(a, p)).collect();
     ranges.sort_unstable();

@@ -30,7 +30,8 @@ impl Netfilter {
         })
     }
 
-    /// Adds a table, lets `fill` add to it, and deletes it, all in one transaction. The table therefore never takes effect.
+    /// Adds a table, lets `fill` add to the table, and deletes the table, all in one transaction. The table therefore
+    /// never takes effect.
     fn attempt(
         &mut self,
         family: Family,
@@ -58,7 +59,8 @@ fn base(kind: ChainType, hook: Hook, priority: i32) -> Option<BaseChain> {
     })
 }
 
-/// Returns the rule for a service with two endpoints: it chooses one at random, and translates the destination to it.
+/// Returns the rule for a service with two endpoints: the rule chooses one of them at random, and translates the
+/// destination to the chosen endpoint.
 fn pick(family: Family) -> Rule {
     let (kind, any, port) = match family {
         Family::Ip6 => (

@@ -157,20 +157,22 @@ impl Rule {
         self.ask(loads, set.into(), Lookup::NotIn)
     }
 
-    /// Applies the verdict that the map has for the packet's values (`vmap`). If the map has none, the rule ends, and
-    /// the packet goes on to the next rule.
+    /// Applies the verdict that the map has for the packet's values (`vmap`). If the map has no verdict for them, the
+    /// rule ends, and the packet goes on to the next rule.
     #[must_use]
     pub fn dispatch(self, loads: &[Load], map: impl Into<SetName>) -> Self {
         self.ask(loads, map.into(), Lookup::Verdict)
     }
 
-    /// Loads the value that the map has for the packet's values into `to`. If the map has none, the rule ends.
+    /// Loads the value that the map has for the packet's values into `to`. If the map has no value for them, the rule
+    /// ends.
     #[must_use]
     pub fn map(self, loads: &[Load], map: impl Into<SetName>, to: Register) -> Self {
         self.ask(loads, map.into(), Lookup::Value(to))
     }
 
-    /// Translates the destination to the address in register `address`, and to the port in register `port` if there is one.
+    /// Translates the destination to the address in register `address`, and to the port in register `port`. If `port`
+    /// is None, the port stays.
     #[must_use]
     pub fn dnat(self, family: Family, address: Register, port: Option<Register>) -> Self {
         self.with(Expression::Dnat {

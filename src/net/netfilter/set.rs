@@ -97,7 +97,7 @@ pub fn interface(name: &str) -> [u8; 16] {
 pub struct Key(pub(super) Vec<u8>);
 
 impl Key {
-    /// Makes a key from one or several fields. If there are several, each begins at a whole register.
+    /// Makes a key from one or several fields. If there are several fields, each field begins at a whole register.
     pub fn of(fields: &[Field<'_>]) -> Self {
         let mut bytes = Vec::with_capacity(24);
         for field in fields {
@@ -123,7 +123,7 @@ pub enum Value {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Element {
     pub(super) key: Key,
-    /// Last key of the element's range, if it is a range of several fields.
+    /// Last key of the range, if the element is a range of several fields.
     last: Option<Key>,
     value: Option<Value>,
     /// True if the key ends an interval. The key itself is then not part of the interval.
@@ -159,7 +159,7 @@ impl Element {
         }
     }
 
-    /// Makes the element that ends an interval. Its key is not part of the interval.
+    /// Makes the element that ends an interval. The element's key is not part of the interval.
     pub(super) fn end(key: Key) -> Self {
         Self {
             end: true,
@@ -174,7 +174,8 @@ impl Element {
         self
     }
 
-    /// Returns the chain to which the element's verdict leads; None if it has no such verdict.
+    /// Returns the chain to which the element's verdict leads; None if the element has no verdict that leads to a
+    /// chain.
     pub(super) fn chain(&self) -> Option<&str> {
         match &self.value {
             Some(Value::Verdict(verdict)) => verdict.chain(),
@@ -255,7 +256,7 @@ impl Set {
         }
     }
 
-    /// Turns the set into one with intervals as elements ([`super::intervals()`], [`Element::range`]).
+    /// Turns the set into a set of intervals ([`super::intervals()`], [`Element::range`]).
     #[must_use]
     pub fn of_intervals(mut self) -> Self {
         self.flags |= set_flag::INTERVAL;
@@ -306,7 +307,7 @@ fn put_set(key: &[Type], data: &Data, flags: u32, size: Option<u32>, id: u32, m:
     }
     if key == [Type::Number] {
         // The type 0 is NFTNL_UDATA_SET_KEYBYTEORDER, and the value 1 means the machine's byte order. Only `nft list`
-        // reads it.
+        // reads this attribute.
         let mut byte_order = vec![0, 4];
         byte_order.extend(1_u32.to_ne_bytes());
         m.put(set::USERDATA, &byte_order);

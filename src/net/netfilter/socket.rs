@@ -1,7 +1,7 @@
 //! The netlink socket to the kernel's packet filter.
 //!
-//! Invariants: a transaction is sent with one system call, so that the kernel gets it as a whole. An answer to an earlier
-//! request is never taken for the answer to a later one. No call waits longer than [`WAIT`].
+//! Invariants: a transaction is sent with one system call, so the kernel gets the transaction as a whole. An answer to
+//! an earlier request is never taken for the answer to a later request. No call waits longer than [`WAIT`].
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
@@ -132,7 +132,7 @@ impl Netfilter {
     fn make_room(&self, length: usize) {
         let wanted = length + length / 4 + 64 * 1024;
         if setsockopt(&self.socket, sockopt::SndBufForce, &wanted).is_err() {
-            // The kernel then refuses a message that does not fit with EMSGSIZE.
+            // If a message does not fit into this buffer, the kernel refuses the message with EMSGSIZE.
             let _ = setsockopt(&self.socket, sockopt::SndBuf, &wanted);
         }
     }
@@ -188,10 +188,10 @@ impl Netfilter {
         self.sequence
     }
 
-    /// Returns the number of the present state of all tables. It changes with every transaction of any process.
+    /// Returns the number of the present state of all tables. The number changes with every transaction of any process.
     ///
     /// # Errors
-    /// Returns the kernel's error if the kernel has no nf_tables, or if the process may not read it.
+    /// Returns the kernel's error if the kernel has no nf_tables, or if the process may not read its tables.
     pub fn generation(&mut self) -> Result<u32, NetfilterError> {
         let mut id = None;
         let answer = self.request(
@@ -213,7 +213,7 @@ impl Netfilter {
     /// Returns the state of a table, or `None` if the table does not exist.
     ///
     /// # Errors
-    /// Returns the kernel's error if the kernel has no nf_tables, or if the process may not read it.
+    /// Returns the kernel's error if the kernel has no nf_tables, or if the process may not read its tables.
     pub fn table(&mut self, of: &Table) -> Result<Option<TableState>, NetfilterError> {
         let mut state = None;
         let name = |m: &mut Messages| m.put_name(table::NAME, &of.name);
@@ -234,7 +234,7 @@ impl Netfilter {
     /// Returns the chains of a table. The list is empty if the table does not exist.
     ///
     /// # Errors
-    /// Returns the kernel's error if the kernel has no nf_tables, or if the process may not read it.
+    /// Returns the kernel's error if the kernel has no nf_tables, or if the process may not read its tables.
     pub fn chains(&mut self, of: &Table) -> Result<Vec<ChainState>, NetfilterError> {
         self.list(of, message::GETCHAIN, chain::TABLE, |attributes| {
             Some(ChainState {
@@ -249,7 +249,7 @@ impl Netfilter {
     /// Returns the sets and maps of a table. The list is empty if the table does not exist.
     ///
     /// # Errors
-    /// Returns the kernel's error if the kernel has no nf_tables, or if the process may not read it.
+    /// Returns the kernel's error if the kernel has no nf_tables, or if the process may not read its tables.
     pub fn sets(&mut self, of: &Table) -> Result<Vec<SetState>, NetfilterError> {
         self.list(of, message::GETSET, set::TABLE, |attributes| {
             Some(SetState {
@@ -285,8 +285,8 @@ impl Netfilter {
         }
     }
 
-    /// Requests a list with [`Self::request`]. Returns the results of `read` for its messages. Begins again if the list has
-    /// changed meanwhile.
+    /// Requests a list with [`Self::request`]. Returns the results of `read` for the messages of the list. Requests the
+    /// list again if it has changed during the request.
     pub(super) fn dump<T>(
         &mut self,
         kind: u16,

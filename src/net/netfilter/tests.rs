@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::own_network::in_own_network;
 use super::*;
 
-/// Returns the output of `nft`, or `None` if it is not installed.
+/// Returns the output of `nft`, or `None` if `nft` is not installed.
 fn nft(words: &[&str]) -> Option<String> {
     match Command::new("nft").args(words).output() {
         Ok(done) => {
@@ -415,7 +415,8 @@ fn a_table_of_the_same_name_in_another_family_is_another_one() {
 #[test]
 fn more_elements_than_one_message_and_the_usual_buffer_hold() {
     in_own_network(|| {
-        // A process that may not pass the limit gets at most twice the limit. An element takes 16 bytes.
+        // These elements need a larger send buffer than the machine's limit allows: without CAP_NET_ADMIN, the buffer
+        // has at most twice the limit, and an element takes 16 bytes.
         let limit = std::fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap();
         let many = limit.trim().parse::<u32>().unwrap() / 8 + 10_000;
         let table = table(Family::Ip);
@@ -465,9 +466,9 @@ fn what_the_kernel_can_is_found_out_without_a_trace() {
     });
 }
 
-/// Compares encoded transactions with the bytes that `nft --debug=mnl` 1.0.6 shows for the text in each comment. That `nft`
-/// names the first registers 1 and 9, which the kernel also knows as 8 and 9. It has the attributes of a chain in another
-/// order.
+/// Compares encoded transactions with the bytes that `nft --debug=mnl` 1.0.6 shows for the text in each comment. `nft`
+/// 1.0.6 names the first registers 1 and 9, which the kernel also knows as 8 and 9, and writes the attributes of a
+/// chain in another order.
 #[test]
 fn bytes_are_those_of_nft() {
     // add chain ip t c { type nat hook prerouting priority -100; }

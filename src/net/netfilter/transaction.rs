@@ -18,7 +18,7 @@ pub struct Table {
     pub name: String,
 }
 
-/// Type of a base chain. It determines what the rules of the chain may do.
+/// Type of a base chain. The type determines what the rules of the chain may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainType {
     /// The rules may do everything except translate addresses.
@@ -118,7 +118,8 @@ impl Transaction {
     }
 }
 
-/// Appends operations on one table to a transaction. The kernel carries them out in this order.
+/// Appends operations on one table to a transaction. The kernel carries out the operations in the order in which they
+/// were appended.
 #[derive(Debug)]
 pub struct OnTable<'a> {
     transaction: &'a mut Transaction,
@@ -157,7 +158,7 @@ impl OnTable<'_> {
         self.push(Operation::FlushTable)
     }
 
-    /// Adds the chain. A chain that exists already keeps its rules. If it is a base chain with another type, hook or
+    /// Adds the chain. A chain that exists already keeps its rules. If the existing chain has another type, hook or
     /// priority, the kernel refuses the transaction.
     pub fn add_chain(&mut self, name: impl Into<String>, base: Option<BaseChain>) -> &mut Self {
         self.push(Operation::AddChain(name.into(), base))
@@ -169,7 +170,7 @@ impl OnTable<'_> {
     }
 
     /// Removes a chain. If a rule or an element leads to the chain, the kernel refuses the transaction with EBUSY.
-    /// Before Linux 6.2 this includes elements that the same transaction deletes.
+    /// Before Linux 6.2, elements that the same transaction deletes count too.
     pub fn delete_chain(&mut self, name: impl Into<String>) -> &mut Self {
         self.push(Operation::DeleteChain(name.into()))
     }
@@ -203,7 +204,7 @@ impl OnTable<'_> {
         }
     }
 
-    /// Deletes elements. If one of them does not exist, the kernel refuses the transaction.
+    /// Deletes elements. If one of the elements does not exist, the kernel refuses the transaction.
     pub fn delete_elements(&mut self, set: impl Into<String>, elements: Vec<Element>) -> &mut Self {
         match elements.is_empty() {
             true => self,

@@ -33,8 +33,8 @@ pub struct Allocations {
 /// The addresses and ports of one service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assigned {
-    /// The cluster IPs, primary first. Empty for a headless service, for an `ExternalName`, and if one of the problems
-    /// prevents them.
+    /// The cluster IPs, primary first. Empty for a headless service, for an `ExternalName`, and if one of `problems` is
+    /// the reason why the service gets no cluster IP.
     pub cluster_ips: Vec<IpAddr>,
     /// The node ports of the service's ports, in the order of the ports. None for a port without a node port.
     pub node_ports: Vec<Option<u16>>,
@@ -57,8 +57,8 @@ pub struct Assignment {
 
 /// Gives each service its addresses and ports. `services` must be all services, because the addresses and ports of any
 /// other service become free. Therefore keep the returned record only if every source has reported its services.
-/// `cidrs` are the ranges of `serviceCIDR`, at most one for each family. A service that names no family gets that of the
-/// first range. A service that is not in the record counts as first seen `now`.
+/// `cidrs` are the ranges of `serviceCIDR`, at most one for each family. A service that names no family gets the family
+/// of the first range. A service that is not in the record counts as first seen `now`.
 pub fn allocate(
     services: &[(ObjectKey, Arc<Service>)],
     cidrs: &[Cidr],
@@ -73,7 +73,7 @@ pub fn allocate(
     };
     let pairs = services.iter().map(|(key, service)| (key, &**service));
     let mut all: Vec<Candidate<'_>> = pairs.map(candidate).collect();
-    // If two services newly claim the same address, the first in this order gets it.
+    // If two services newly claim the same address, the service that comes first in this order gets the address.
     all.sort_by_key(|candidate| candidate.key);
     cluster_ips::assign(&mut all, cidrs);
     node_ports::assign(&mut all);

@@ -1,7 +1,8 @@
 //! Builds the table for the data path from services, pods of this node, and endpoint slices of files (services 2).
 //!
-//! Invariants: the functions have no state and no side effects. Equal inputs in any order give equal tables and findings. A
-//! part of a service that is not allowed is left out of the table and reported as a finding. The rest of the service works.
+//! Invariants: the functions have no state and no side effects. Equal inputs in any order give equal tables and
+//! findings. A part of a service that is not allowed is left out of the table and reported as a finding. The other
+//! parts of the service work.
 
 use std::net::IpAddr;
 
@@ -62,7 +63,7 @@ pub fn build(inputs: &Inputs<'_>) -> Built {
     built
 }
 
-/// Returns the services to serve, in order of precedence: older ones first, then by namespace and name.
+/// Returns the services to serve, in order of precedence: older services first, then by namespace and name.
 fn by_precedence<'a>(services: &'a [NamedService<'a>]) -> Vec<&'a NamedService<'a>> {
     let served = |s: &&NamedService<'_>| s.service.is_proxied() && !s.lacks_address();
     let mut served: Vec<_> = services.iter().filter(served).collect();
@@ -206,7 +207,7 @@ impl Building<'_, '_> {
     ) -> Option<u16> {
         match self.claims.node_port(None, port, protocol, holder) {
             Claim::New => Some(port),
-            // Two ports of the same service. The API refuses that.
+            // Two ports of the same service ask for this port of the node. The API refuses such a service.
             Claim::Again => None,
             Claim::TakenBy(by) => {
                 let message = format!(
@@ -260,14 +261,14 @@ impl Building<'_, '_> {
             what,
             message,
         };
-        // The ports of a service share its addresses, so that the same finding may come up for each.
+        // The ports of a service share its addresses, so the same finding may come up for each port.
         if !self.built.findings.contains(&finding) {
             self.built.findings.push(finding);
         }
     }
 }
 
-/// A field with addresses. `instead` says what a person can do instead of using an address of the node there.
+/// A field with addresses. `instead` says what a person can do instead of using an address of the node in this field.
 #[derive(Clone, Copy)]
 struct Field {
     path: &'static str,
@@ -287,7 +288,7 @@ const INGRESS_IPS: Field = Field {
     instead: EXTERNAL_IPS.instead,
 };
 
-/// Returns the kind of finding for an address or port that `by` has.
+/// Returns the kind of finding for an address or port that `by` has: `otherwise`, unless `by` is a part of podprobe.
 fn taken(by: &Holder, otherwise: What) -> What {
     match by {
         Holder::Podprobe(_) => What::PortOfPodprobe,

@@ -109,7 +109,8 @@ fn node_port(name: &'static str, cluster_ip: &str, port: u16) -> Given {
     }
 }
 
-/// The inputs of a node named `node` at 192.0.2.1. There, podprobe listens on 10256 and serves DNS on 10.96.0.10.
+/// The inputs of a node named `node` at 192.0.2.1. On this node, podprobe listens on 10256 and serves DNS on
+/// 10.96.0.10.
 #[derive(Default)]
 struct World {
     services: Vec<Given>,
@@ -371,8 +372,8 @@ fn policies_choose_for_clients_inside_and_outside_apart() {
     let (cluster, local) = (TrafficPolicy::Cluster, TrafficPolicy::Local);
     let both = some(&["10.244.0.2:8080", "10.244.1.2:8080"]);
     let here = some(&["10.244.0.2:8080"]);
-    // The backends for the cluster IP, for other addresses from outside, and for those from the node and its pods.
-    // kube-proxy has the same.
+    // The expected backends are those for the cluster IP, for other addresses of the service to clients from outside,
+    // and for these other addresses to clients on the node and in its pods. kube-proxy chooses the same backends.
     for (internal, external, expected) in [
         (cluster, cluster, [&both, &both, &both]),
         (local, cluster, [&here, &both, &both]),
@@ -826,7 +827,7 @@ impl Random {
         self.below(2) == 0
     }
 
-    /// Returns at most two random addresses out of five. Some of these belong to the node.
+    /// Returns at most two random addresses out of five. Some of the five belong to the node.
     fn addresses(&mut self, net: &str) -> Vec<IpAddr> {
         let count = self.below(3);
         let one = |n| match n {

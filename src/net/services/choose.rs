@@ -26,7 +26,7 @@ impl Candidate {
         IpFamily::of(self.backend.address.ip())
     }
 
-    /// Tells whether the endpoint is serving and terminating. Traffic goes to such endpoints if none is ready.
+    /// Tells whether the endpoint is serving and terminating. Traffic goes to such endpoints if no endpoint is ready.
     fn is_last_resort(&self) -> bool {
         self.conditions.serving && self.conditions.terminating
     }
@@ -37,8 +37,8 @@ impl Candidate {
     }
 }
 
-/// Returns the endpoints of one port of a service: pods of this node, and endpoints in slices from files. For a pod of this
-/// node, podprobe's own knowledge counts, even if a slice says something else about its address.
+/// Returns the endpoints of one port of a service: pods of this node, and endpoints in slices from files. For a pod of
+/// this node, podprobe's own knowledge counts, even if a slice says something else about the pod's address.
 pub fn candidates(
     port: &ServicePort,
     pods: &[PodEndpoint],
@@ -120,8 +120,8 @@ impl Choice {
         choice
     }
 
-    /// Returns the backends for a policy. If this node has none for the policy Local, packets are dropped if another
-    /// node has a backend, and refused if no node has one.
+    /// Returns the backends for a policy. If the policy is Local and this node has no backend, packets are dropped if
+    /// another node has a backend, and refused if no node has a backend.
     pub fn backends(&self, policy: TrafficPolicy) -> Backends {
         let chosen = match policy {
             TrafficPolicy::Cluster => &self.cluster,
@@ -140,8 +140,8 @@ impl Choice {
     }
 }
 
-/// Returns the endpoints that traffic can go to: the ready ones, or if there are none, those that serve while they
-/// terminate.
+/// Returns the endpoints that traffic can go to: the ready endpoints, or if no endpoint is ready, the endpoints that
+/// serve while they terminate.
 fn usable<'a>(candidates: impl Iterator<Item = &'a Candidate> + Clone) -> Vec<Backend> {
     let mut ready = candidates.clone().filter(|c| c.conditions.ready).peekable();
     let backend = |c: &Candidate| c.backend.clone();

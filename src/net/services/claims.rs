@@ -53,7 +53,7 @@ pub enum Claim {
     New,
     /// The claimant was the holder already.
     Again,
-    /// The claim failed. The holder is somebody else.
+    /// The claim failed, because this other holder has the address or port.
     TakenBy(Holder),
 }
 
@@ -100,7 +100,7 @@ impl Claims {
         }
     }
 
-    /// Claims a port on one address of the node, or on all of them if `address` is `None`.
+    /// Claims a port on one address of the node, or on all addresses of the node if `address` is `None`.
     pub fn node_port(
         &mut self,
         address: Option<IpAddr>,

@@ -22,8 +22,8 @@ pub struct Selecting<'a> {
     pub name: &'a str,
     /// The service.
     pub service: &'a Service,
-    /// The families of the service's addresses. A headless service has the families that it names, or else those of the
-    /// node.
+    /// The families of the service's addresses. A headless service has the families that it names, or if it names no
+    /// family, the families of the node.
     pub families: &'a [IpFamily],
 }
 
@@ -36,7 +36,7 @@ pub struct PodEndpoint {
     pub family: IpFamily,
     /// The ports of the service that the pod has, with the numbers that they have in the pod.
     pub ports: Vec<EndpointPort>,
-    /// The network namespace of the pod, if it has only a loopback interface; otherwise None.
+    /// The network namespace of the pod, if the pod has only a loopback interface; otherwise None.
     pub loopback_only: Option<PathBuf>,
 }
 
@@ -149,9 +149,9 @@ pub fn slices(service: &str, node_name: &str, endpoints: &[PodEndpoint]) -> Vec<
     slices
 }
 
-/// Returns the families of a service (services 1.4). They are the families of its addresses. If it has no address, they are
-/// the families that it names. If it names none, they are the node's families, as many as the service's policy allows.
-/// `of_node` begins with the primary family.
+/// Returns the families of a service (services 1.4). A service with addresses has the families of these addresses. A
+/// service without an address has the families that it names. A service that names no family has the node's families,
+/// as many as the service's policy allows. `of_node` begins with the primary family.
 pub fn families(service: &Service, cluster_ips: &[IpAddr], of_node: &[IpFamily]) -> Vec<IpFamily> {
     let mut families: Vec<IpFamily> = cluster_ips.iter().copied().map(IpFamily::of).collect();
     if families.is_empty() {

@@ -33,8 +33,8 @@ pub fn service_environment(
     variables.0
 }
 
-/// Tells whether there are variables for the service. There are none for headless services, external names and services
-/// without ports.
+/// Tells whether there are variables for the service. Headless services, external names and services without ports have
+/// no variables.
 fn has_address(service: &NamedService<'_>) -> bool {
     let Service { type_, ports, .. } = service.service;
     *type_ != ServiceType::ExternalName && !service.cluster_ips.is_empty() && !ports.is_empty()

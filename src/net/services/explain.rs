@@ -1,7 +1,7 @@
 //! Explains to people why a pod gets the traffic of a service or not (services 3).
 //!
-//! Invariants: there are no side effects. The explanation uses the functions that also make the table, so that the two
-//! cannot differ.
+//! Invariants: there are no side effects. The explanation uses the functions that also make the table, so the
+//! explanation and the table cannot differ.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub struct PodTraffic {
     pub why: Vec<String>,
 }
 
-/// The explanation of a service: which pods get its traffic, and why others do not.
+/// The explanation of a service: which pods get its traffic, and why other pods do not get it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
     /// The pods that the selector matches, sorted by name.
@@ -42,7 +42,7 @@ pub struct Explanation {
     pub note: String,
 }
 
-/// Explains one service. It may be a service that is not served, or that is not in `inputs`.
+/// Explains one service, even a service that is not served or not in `inputs`.
 pub fn explain(service: &NamedService<'_>, inputs: &Inputs<'_>) -> Explanation {
     let explainer = Explainer::new(service, inputs);
     let is_selected = |pod: &&PodFacts| {
@@ -113,8 +113,8 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// Tells whether the service sends some clients to the pod. For a headless service, which has no data path, that
-    /// means that the pod is ready, so that DNS names lead to it.
+    /// Tells whether the service sends some clients to the pod. A headless service has no data path. For such a
+    /// service, tells whether the pod is ready, because DNS names lead to ready pods.
     fn is_used(&self, pod: &PodFacts) -> bool {
         let is_of = |e: &&PodEndpoint| {
             let target = e.endpoint.target.as_ref();
@@ -166,7 +166,7 @@ impl<'a> Explainer<'a> {
     }
 }
 
-/// Returns the reason for which the pod cannot be an endpoint of any service, or `None` if it can be one.
+/// Returns the reason for which the pod cannot be an endpoint of any service, or `None` if the pod can be an endpoint.
 fn never(pod: &PodFacts) -> Option<String> {
     if pod.phase.is_terminal() {
         return Some(format!("phase {}", pod.phase));

@@ -140,8 +140,9 @@ fn a_ready_pod_gets_traffic_and_another_says_why_not() {
     check(&pods, &expected);
 }
 
-/// A service without a cluster IP is not served, not even on its other addresses. Its address was refused, or another
-/// service has it. A problem that is shown beside the explanation says which.
+/// A service without a cluster IP is not served, not even on its other addresses. Such a service has no cluster IP
+/// because its address was refused or belongs to another service. A problem that is shown beside the explanation gives
+/// the reason.
 #[test]
 fn nobody_sends_to_a_service_without_address() {
     let mut service = selecting(&[("app", "web")]);

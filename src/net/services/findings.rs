@@ -44,7 +44,7 @@ pub struct Finding {
     pub subject: Subject,
     /// The kind of the finding.
     pub what: What,
-    /// Text for people: field, value, cause and way out. It does not name the object.
+    /// Text for people: field, value, cause and way out. The text does not name the object.
     pub message: String,
 }
 

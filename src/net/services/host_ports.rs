@@ -1,7 +1,7 @@
 //! Ports of the node that lead to ports of containers (services 2.3).
 //!
-//! Invariants: the functions have no state. If two pods want the same port, a pod that is not terminating gets it before one
-//! that is, and then the first by name.
+//! Invariants: the functions have no state. If two pods want the same port, a pod that is not terminating gets the port
+//! before a pod that is terminating. Among equal pods, the first by name gets the port.
 
 use std::net::IpAddr;
 
@@ -35,7 +35,8 @@ pub(super) fn host_ports(
     found
 }
 
-/// Returns the address, but `None` for 0.0.0.0 and ::, which mean every address. Claims do not distinguish families there.
+/// Returns the address, but `None` for 0.0.0.0 and ::, which mean every address. A claim on every address covers both
+/// families.
 fn specific(address: Option<IpAddr>) -> Option<IpAddr> {
     address.filter(|a| !a.is_unspecified())
 }
@@ -55,8 +56,8 @@ fn claimed(
         Claim::New => true,
         Claim::Again => false,
         Claim::TakenBy(by) => {
-            // There is no finding for a pod on the node's network, which has asked for no host port. There is none for
-            // a terminating pod, which will free its ports soon.
+            // There is no finding for a pod on the node's network, which has asked for no host port. There is no
+            // finding for a terminating pod either, which will free its ports soon.
             let is_quiet = pod.host_network || pod.terminating;
             if !is_quiet {
                 findings.push(finding(pod, number, port, &by));

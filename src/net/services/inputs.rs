@@ -32,10 +32,11 @@ pub struct NamedService<'a> {
     pub name: &'a str,
     /// The service.
     pub service: &'a Service,
-    /// Creation time of the service, if it is known. If two services claim the same address or port, the older one gets it.
+    /// Creation time of the service, if it is known. If two services claim the same address or port, the older service
+    /// gets the address or port.
     pub created: Option<Time>,
-    /// The cluster IPs, given or allocated, primary first. Empty if the service has none, or none yet. It is then not
-    /// served.
+    /// The cluster IPs, given or allocated, primary first. Empty if the service has no cluster IP, or not yet. No data
+    /// path serves a service without a cluster IP.
     pub cluster_ips: &'a [IpAddr],
     /// The node ports of the service's ports, given or allocated, in the order of the ports.
     pub node_ports: &'a [Option<u16>],
@@ -45,7 +46,7 @@ pub struct NamedService<'a> {
 
 impl NamedService<'_> {
     /// Tells whether the service should have a cluster IP but has none: none could be allocated, or the address in its
-    /// file was refused. Then no part of the service is served, not even its node ports and other addresses.
+    /// file was refused. No part of such a service is served, not even its node ports and other addresses.
     pub fn lacks_address(&self) -> bool {
         self.service.is_proxied() && self.cluster_ips.is_empty()
     }
@@ -90,7 +91,7 @@ pub struct Inputs<'a> {
     pub node: NodeFacts<'a>,
 }
 
-/// Calls `f` with the services, joined with their assigned addresses and ports, and with the slices.
+/// Calls `f` with two lists: the services, each with its assigned addresses and ports, and the slices.
 pub fn with_inputs<T>(
     objects: &ServiceObjects,
     assigned: &BTreeMap<ObjectKey, Assigned>,

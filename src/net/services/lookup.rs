@@ -53,7 +53,7 @@ impl<'a> Lookup<'a> {
         lookup
     }
 
-    /// Finds the endpoints of a service, even of one that is not served.
+    /// Finds the endpoints of a service, even of a service that is not served.
     pub fn endpoints(&self, of: &NamedService<'_>) -> ServiceEndpoints<'a> {
         let families = families(of.service, of.cluster_ips, self.node.families);
         let selecting = Selecting {
@@ -104,8 +104,8 @@ impl ServiceEndpoints<'_> {
             .collect()
     }
 
-    /// Returns all endpoints as slices: the slices that the controller would write for the pods, and the slices from files.
-    /// They serve for display and for DNS names.
+    /// Returns all endpoints as slices: the slices that the controller would write for the pods, and the slices from
+    /// files. These slices serve for display and for DNS names.
     pub fn all_slices(&self, service: &str) -> Vec<EndpointSlice> {
         let mut all = slices(service, self.node_name, &self.pods);
         all.extend(self.slices.iter().map(|&s| s.clone()));

@@ -1,7 +1,7 @@
 //! Services: their endpoints, their addresses and ports, and the table for the data path.
 //!
-//! Invariants: no code of this module has a thread, a descriptor or a clock. It chooses the endpoints, so that a data path
-//! does not look at readiness.
+//! Invariants: no code of this module has a thread, a descriptor or a clock. This module chooses the endpoints, so a
+//! data path need not look at readiness.
 
 pub mod allocate;
 pub mod build;

@@ -1,7 +1,7 @@
 //! The message to the DNS responder: the names of the cluster's services, and the clients that get answers.
 //!
-//! Invariants: these types only hold data ([`super::naming`] makes the names). Equal states give equal values, so that a
-//! message can be compared with the last one.
+//! Invariants: these types only hold data ([`super::naming`] makes the names). Equal states give equal values, so a
+//! message can be compared with the last message.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +12,7 @@ use crate::api::service::{Cidr, Protocol};
 /// All facts that the DNS responder needs, in one message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
-    /// Version of the message, which grows with each change. It is also the serial number of the zone.
+    /// Version of the message, which grows with each change. The version is also the serial number of the zone.
     pub version: u32,
     /// The cluster's domain, such as `cluster.local`.
     pub domain: String,
@@ -86,7 +86,7 @@ pub struct EndpointNames {
     pub address: IpAddr,
     /// The endpoint's own name below the service's. `None` means that the name is the address with dashes.
     pub hostname: Option<String>,
-    /// The condition `ready` as in slices. It is also true with `publishNotReadyAddresses`.
+    /// The condition `ready` as in slices. With `publishNotReadyAddresses`, the value is always true.
     pub ready: bool,
     /// The ports of the service, with the numbers that they have at this endpoint.
     pub ports: Vec<NamedPort>,

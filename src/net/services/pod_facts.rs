@@ -1,6 +1,6 @@
 //! The facts about a pod of this node that services depend on.
 //!
-//! Invariants: the facts are copies. They refer to no pod and no status, so that they can be kept and compared.
+//! Invariants: the facts are copies. The facts refer to no pod and no status, so they can be kept and compared.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -39,8 +39,8 @@ pub struct PodFacts {
     pub phase: PodPhase,
     /// Addresses of the pod (`status.podIPs`), primary first.
     pub addresses: Vec<IpAddr>,
-    /// The network namespace of the pod, if it has only a loopback interface; otherwise None. The addresses of such a
-    /// pod have a meaning only inside of that namespace.
+    /// The network namespace of the pod, if the pod has only a loopback interface; otherwise None. The addresses of
+    /// such a pod have a meaning only inside of that namespace.
     pub loopback_only: Option<PathBuf>,
     /// True if the pod is on the node's network.
     pub host_network: bool,
@@ -49,11 +49,11 @@ pub struct PodFacts {
     pub serving: bool,
     /// True if the pod is being terminated.
     pub terminating: bool,
-    /// The reason for which the pod is not serving, as text for people. Empty if it is serving.
+    /// The reason for which the pod is not serving, as text for people. Empty if the pod is serving.
     pub not_serving: String,
-    /// Host name that the pod asks for (`spec.hostname`). Empty if it asks for none.
+    /// Host name that the pod asks for (`spec.hostname`). Empty if the pod asks for no host name.
     pub hostname: String,
-    /// Subdomain that the pod asks for (`spec.subdomain`). Empty if it asks for none.
+    /// Subdomain that the pod asks for (`spec.subdomain`). Empty if the pod asks for no subdomain.
     pub subdomain: String,
     /// The declared ports: first those of the containers, then those of the sidecars (services 1.3). SCTP ports are
     /// left out.
@@ -61,8 +61,9 @@ pub struct PodFacts {
 }
 
 impl PodFacts {
-    /// Makes the facts of a pod from its status. `terminating` says that the pod is being terminated. Its condition
-    /// Ready is then False, whatever its probes say. `loopback_only` is the value of the field with this name.
+    /// Makes the facts of a pod from its status. `terminating` says that the pod is being terminated. The condition
+    /// Ready of a terminating pod is False, whatever its probes say. `loopback_only` is the value of the field with
+    /// this name.
     pub fn of(
         pod: &Pod,
         status: &PodStatus,
@@ -132,9 +133,9 @@ fn port(port: &ContainerPort, host_network: bool) -> Option<PodPort> {
     })
 }
 
-/// Returns the reason for which the pod is not serving, or `None` if it is serving. For a running pod the condition Ready
-/// decides. A terminating pod is never Ready (deviations: ready-while-ending). For such a pod ContainersReady and the
-/// readiness gates decide.
+/// Returns the reason for which the pod is not serving, or `None` if the pod is serving. For a running pod the
+/// condition Ready decides. A terminating pod is never Ready (deviations: ready-while-ending). For such a pod
+/// ContainersReady and the readiness gates decide.
 fn not_serving(spec: &PodSpec, status: &PodStatus, terminating: bool) -> Option<String> {
     let is_true = |type_: &str| status.condition(type_).is_some_and(|c| c.status == "True");
     let gates_open = || {
@@ -172,7 +173,7 @@ fn why_not_ready(spec: &PodSpec, status: &PodStatus) -> String {
     }
 }
 
-/// Returns the reason for which a container is not ready, or `None` if it is ready.
+/// Returns the reason for which a container is not ready, or `None` if the container is ready.
 fn why_unready(container: &Container, status: Option<&ContainerStatus>) -> Option<String> {
     let Some(status) = status else {
         return Some("not started yet".into());

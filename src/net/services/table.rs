@@ -1,7 +1,7 @@
 //! The table for a data path: every port of a service, with its addresses and its endpoints.
 //!
-//! Invariants: an address with a port and protocol occurs once in a table. The endpoints are already chosen and sorted, so
-//! that equal states give equal tables.
+//! Invariants: an address with a port and protocol occurs once in a table. The endpoints are already chosen and sorted,
+//! so equal states give equal tables.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +21,7 @@ pub struct ServicePortName {
     pub service: String,
     /// Name of the port; may be empty.
     pub port: String,
-    /// The protocol. Two ports of one service may differ only in this.
+    /// The protocol. Two ports of one service may differ only in the protocol.
     pub protocol: Protocol,
 }
 
@@ -55,7 +55,7 @@ pub enum Backends {
     /// The service has no endpoint. Clients are refused.
     #[default]
     Reject,
-    /// The policy is Local and this node has no endpoint. Packets are dropped, so that clients try another node.
+    /// The policy is Local and this node has no endpoint. Packets are dropped, and clients then try another node.
     Drop,
 }
 
@@ -108,7 +108,8 @@ pub struct ServicePortEntry {
     pub external_ips: Vec<IpAddr>,
     /// Addresses of the load balancer, for clients from outside. Only clients in `source_ranges` may use them.
     pub load_balancer_ips: Vec<IpAddr>,
-    /// Address ranges of the clients that may use `load_balancer_ips`. If it is empty, every client may use them.
+    /// Address ranges of the clients that may use `load_balancer_ips`. If the list is empty, every client may use these
+    /// addresses.
     pub source_ranges: Vec<Cidr>,
     /// Number of the port on the node's addresses, except loopback; None if there is no node port.
     pub node_port: Option<u16>,
@@ -152,7 +153,7 @@ impl ServicePortEntry {
     }
 
     /// Returns the backends for clients on the node and in pods that use the external addresses and the node port. The
-    /// traffic policies do not apply to these clients there (services 2.2).
+    /// traffic policies do not apply to these clients at these addresses (services 2.2).
     pub fn inside(&self) -> &Backends {
         match self.external_local {
             true => &self.cluster,
@@ -160,7 +161,8 @@ impl ServicePortEntry {
         }
     }
 
-    /// Returns the three lists of backends: for clients of a cluster IP, for other clients inside, and for clients outside.
+    /// Returns the three lists of backends: for clients of a cluster IP, for other clients on the node and in pods, and
+    /// for other clients from outside.
     pub fn lists(&self) -> [&Backends; 3] {
         [&self.internal, self.inside(), &self.external]
     }

@@ -1,7 +1,7 @@
 //! A service in the form that people see: its addresses, its ports, its endpoints, and whether each pod gets traffic.
 //!
-//! Invariants: there are no side effects. Clients get the view as JSON. Therefore fields are added, but never removed or
-//! changed.
+//! Invariants: there are no side effects. Clients get the view as JSON. Therefore later versions of podprobe may add
+//! fields, but never remove or change them.
 
 use std::collections::BTreeMap;
 

@@ -25,7 +25,7 @@ pub(super) struct Held {
     pub(super) since: Option<Time>,
 }
 
-/// A service during allocation: what it had before, and what it gets now.
+/// A service during allocation: the addresses and ports that the service had before, and those that it gets now.
 pub(super) struct Candidate<'s> {
     pub(super) key: &'s ObjectKey,
     pub(super) name: String,
@@ -35,7 +35,7 @@ pub(super) struct Candidate<'s> {
     pub(super) node_ports: Vec<Option<u16>>,
     pub(super) health_check_node_port: Option<u16>,
     pub(super) problems: Vec<FieldError>,
-    /// True if the service is invalid as it is written. It then gets no address and no port.
+    /// True if the service is invalid as it is written. Such a service gets no address and no port.
     pub(super) is_refused: bool,
 }
 
@@ -81,10 +81,10 @@ impl<K: Eq + Hash + Copy> Owners<K> {
         Self(HashMap::new())
     }
 
-    /// Claims `what` for the service at index `who`, and returns it.
+    /// Claims the address or port `what` for the service at index `who`, and returns the address or port.
     ///
     /// # Errors
-    /// Returns the owner's index if another service has claimed it already.
+    /// Returns the owner's index if another service has claimed `what` already.
     pub(super) fn claim(&mut self, what: K, who: usize) -> Result<K, usize> {
         match *self.0.entry(what).or_insert(who) {
             owner if owner == who => Ok(what),

@@ -39,7 +39,8 @@ pub(super) fn assign(all: &mut [Candidate<'_>], cidrs: &[Cidr]) {
     for slot in slots.iter_mut().filter(|slot| slot.got.is_none()) {
         slot.got = match slot.given {
             None => work.new_one(slot),
-            // The service cannot have the given address, and has a problem that says so. It keeps the address that it had.
+            // The service cannot have the given address, and has a problem that says so. The service keeps the address
+            // that it had.
             Some(_) => work.kept(slot, None),
         };
     }

@@ -126,7 +126,7 @@ fn places(slots: &[Slot<'_>]) -> HashMap<Use, usize> {
     slots.iter().enumerate().filter_map(of).collect()
 }
 
-/// Returns the index of the slot for the same port number of the service with the other protocol.
+/// Returns the index of the slot of the same service and the same port number, but with the other protocol.
 fn twin(slot: &Slot<'_>, places: &HashMap<Use, usize>) -> Option<usize> {
     let (_, port) = slot.of?;
     let other = match port.protocol {

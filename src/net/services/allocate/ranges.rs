@@ -1,7 +1,7 @@
-//! The ranges of addresses and ports for services, and the order in which free ones are tried.
+//! The ranges of addresses and ports for services, and the order in which free addresses and ports are tried.
 //!
-//! As in Kubernetes, the first part of a range is reserved for services that name their address or port. Allocation uses
-//! the rest, and the first part only when the rest is full.
+//! As in Kubernetes, the first part of a range is reserved for services that name their address or port. Allocation
+//! uses the second part, and the first part only when the second part is full.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::api::service::{Cidr, DNS_PLACE};
 use crate::api::validation::NODE_PORTS;
 
-/// Number, within the range, of the address that the API server's own service has in a cluster.
+/// Number of the first address of a range. In a cluster, the API server's own service has this address.
 const FIRST: u128 = 1;
 
 /// Hashes a text to a well-spread number, which is the same in every version of podprobe (FNV-1a).
@@ -29,7 +29,8 @@ fn named_part(size: u128, step: u128, most: u128) -> u128 {
     }
 }
 
-/// Returns all numbers of a range. The hash selects the first, and after the end the numbers continue at the start.
+/// Returns all numbers of a range. The hash selects the first number. After the end of the range, the numbers continue
+/// at the start of the range.
 fn around(range: Range<u128>, hash: u64) -> impl Iterator<Item = u128> {
     let size = range.end.saturating_sub(range.start);
     let start = match size {
@@ -67,7 +68,7 @@ impl IpRange {
             cidr,
             network,
             last,
-            // 65535 addresses are enough. The rest of a larger IPv6 range is never allocated.
+            // 65535 addresses are enough. Later addresses of a larger IPv6 range are never allocated.
             last_allocated: match cidr.network {
                 IpAddr::V4(_) => last,
                 IpAddr::V6(_) => last.min(0xffff),

@@ -64,7 +64,7 @@ fn node_80(node_port: Option<u16>) -> Service {
     node(vec![port("", Protocol::Tcp, 80, node_port)])
 }
 
-/// Allocates repeatedly. Each time it begins with the record of the time before, encoded and decoded.
+/// Allocates repeatedly. Each allocation gets the record of the allocation before it, encoded and decoded.
 struct Cluster {
     cidrs: Vec<Cidr>,
     record: Allocations,
@@ -83,7 +83,7 @@ impl Cluster {
         }
     }
 
-    /// Allocates for these services. All other services are gone.
+    /// Allocates for these services. All services of earlier calls that are not among them are gone.
     fn apply(&mut self, services: &[(&str, &Service)]) {
         let keyed: Vec<_> = services
             .iter()
@@ -138,7 +138,7 @@ fn a_service_gets_an_address_and_keeps_it_whatever_others_come() {
     let plain = service();
     cluster.apply(&[("web", &plain)]);
     let web = cluster.ip("web");
-    // The address is above the part that is reserved for services that name theirs.
+    // The address is above the part that is reserved for services that name their address.
     let IpAddr::V4(address) = ip(&web) else {
         panic!("{web}")
     };
@@ -173,7 +173,7 @@ fn two_that_hash_alike_get_two_addresses_and_keep_them_in_any_order() {
             .values()
             .any(|ip| ["10.0.0.0", "10.0.0.1", "10.0.0.10", "10.0.0.15"].contains(&ip.as_str()))
     );
-    // One service goes and another comes. No other service gets another address.
+    // One service goes and a new service comes. No remaining service gets another address.
     let mut fewer = all.clone();
     fewer.remove(3);
     fewer.insert(0, ("aaa", &plain));
@@ -217,7 +217,7 @@ fn the_first_address_and_that_of_dns_are_only_given() {
 
 #[test]
 fn the_upper_part_of_a_range_is_used_up_first() {
-    // In a /27, sixteen addresses are reserved for services that name theirs, and fourteen are not.
+    // In a /27, sixteen addresses are reserved for services that name their address, and fourteen are not.
     let mut cluster = Cluster::new(&["10.0.0.0/27"]);
     let plain = service();
     let names: Vec<String> = (0..28).map(|n| format!("s{n:02}")).collect();
@@ -406,12 +406,13 @@ fn node_ports_are_given_kept_and_never_shared() {
     cluster.apply(&[("web", &plain), ("db", &plain), ("none", &service())]);
     let (web, db) = (cluster.node_port("web"), cluster.node_port("db"));
     assert_ne!(web, db);
-    // The ports are above the part that is reserved for services that name theirs.
+    // The ports are above the part that is reserved for services that name their port.
     assert!((30086..=32767).contains(&web) && (30086..=32767).contains(&db));
     assert_eq!(cluster.of("none").node_ports, [None]);
     cluster.apply(&[("aaa", &plain), ("web", &plain)]);
     assert_eq!(cluster.node_port("web"), web);
-    // The port was allocated to another service. That older service keeps it, even from a UDP port.
+    // The port was allocated to an older service. The older service keeps the port, although the newer service asks for
+    // it as a UDP port.
     let thief = node(vec![port("", Protocol::Udp, 80, Some(web))]);
     cluster.apply(&[("a", &thief), ("web", &plain)]);
     assert_eq!(cluster.node_port("web"), web);
@@ -420,7 +421,7 @@ fn node_ports_are_given_kept_and_never_shared() {
         "a",
         &[&format!("spec.ports[0].nodePort: Invalid value: {web}: provided port is already allocated: the Service default/web has it: leave it out here, or write another one")],
     );
-    // The owner no longer has a type with node ports, so that its port is free.
+    // The owner no longer has a type with node ports, so its port is free.
     cluster.apply(&[("a", &thief), ("web", &service())]);
     assert_eq!(cluster.node_port("a"), web);
     // A service that asks for a taken port keeps the port that it had.
