@@ -73,7 +73,7 @@ pub struct Changes {
 #[derive(Default)]
 pub struct ChangeFeed {
     /// The version of the last change. The version is read without the lock of `log`, because each probe reads the
-    /// version. It is written under that lock, so that no waiting thread misses a change.
+    /// version. Writers hold that lock, so no waiting thread misses a change.
     version: AtomicU64,
     /// The version of the last change of each aspect, over all pods.
     by_aspect: [AtomicU64; Aspect::COUNT],

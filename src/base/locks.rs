@@ -1,4 +1,4 @@
-//! The rule for locks that a panic has poisoned: use them on.
+//! The rule for locks that a panic has poisoned: the next thread uses the lock as if nothing had happened.
 //!
 //! Invariants: no code fails because a lock is poisoned. The panic was caught, counted and logged at the top of its
 //! thread. That thread's state is then made anew or no longer trusted ([`crate::base::threads`], the sync loop's
@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A lock that can be taken even if it is poisoned.
 pub trait Locked<T: ?Sized> {
-    /// Waits for the lock. Content that a panicking thread has left in it is used as it is.
+    /// Waits for the lock. The content is used as a panicking thread may have left it.
     fn locked(&self) -> MutexGuard<'_, T>;
 }
 

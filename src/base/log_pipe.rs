@@ -39,7 +39,7 @@ pub fn to_stderr() -> io::Result<impl Write + Send + 'static> {
     start(io::stderr(), &DROPPED, &WAITING)
 }
 
-/// Waits until all logged lines are written, but at most for `limit`. The process calls it when it ends.
+/// Waits until all logged lines are written, but at most for `limit`. The process calls this function at its end.
 pub fn flush(limit: Duration) {
     let end = Moment::now() + limit;
     while WAITING.load(Ordering::Acquire) > 0 && Moment::now() < end {

@@ -81,7 +81,7 @@ pub struct Family<'a> {
     begun: bool,
     /// Bounds of the buckets as text: `le="0.005"} `. The texts are kept, because a thousand histograms share them.
     bounds: Vec<String>,
-    /// The beginning of every bucket line of a histogram. Kept so that its memory is used again.
+    /// The beginning of every bucket line of a histogram. The text is kept, so its memory is used again.
     head: String,
     /// The end of a line of a counter or gauge: empty, or the time of its value.
     end: String,
@@ -127,8 +127,8 @@ impl<'a> Family<'a> {
         let _ = writeln!(self.out, " {value}{}", self.end);
     }
 
-    /// Writes a counter or gauge like [`Self::value`], with labels that [`pairs`] has already written. The parts are
-    /// written one after another without a separator.
+    /// Writes a counter or gauge like [`Self::value`], with labels that [`pairs`] has already written. The texts in
+    /// `pairs` are written one after another without a separator.
     pub fn value_of(&mut self, pairs: &[&str], value: u64) {
         self.begin();
         self.out.push_str(self.name);

@@ -1,5 +1,5 @@
-//! The base of every wing. This part knows nothing of how pods run: the clock, files that are replaced as a whole,
-//! paths, texts, threads, and the system calls.
+//! The base of every wing: the clock, files that are replaced as a whole, paths, texts, threads, and the system calls.
+//! This part knows nothing of how pods run.
 
 pub mod atomic_file;
 pub mod cancel;

@@ -1,10 +1,10 @@
 //! Small records as JSON files, which a newer or older version of podprobe can also read.
 //!
 //! Invariants: a record is written under a temporary name and renamed, so a reader sees the whole record or nothing.
-//! The record's field `version` is the number of its form. A reader accepts a record of any version. It ignores unknown
-//! fields, and gives missing fields their default. A field that it cannot read also gets its default, and is named in
-//! the log. A field has no default only if the record is useless without it. A file that is not a record is renamed
-//! once, out of the way.
+//! The record's field `version` is the number of its form. A reader accepts a record of any version. The reader ignores
+//! unknown fields, and gives missing fields their default. A field that the reader cannot decode also gets its default,
+//! and is named in the log. A field has no default only if the record is useless without it. A file that is not a
+//! record is renamed once, out of the way.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

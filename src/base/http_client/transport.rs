@@ -250,8 +250,8 @@ impl Socket {
         }
     }
 
-    /// Tells whether an idle connection can be used again: the server has not closed it and has sent nothing. With TLS,
-    /// waiting input is allowed, because it may be session tickets.
+    /// Tells whether an idle connection can be used again: the server has not closed the connection and has sent
+    /// nothing. With TLS, waiting input is allowed, because it may be session tickets.
     fn is_quiet(&mut self, tls: bool) -> bool {
         if self.stream.set_nonblocking(true).is_err() {
             return false;

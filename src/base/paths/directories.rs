@@ -36,7 +36,7 @@ pub struct WasOpen {
 pub enum Keeper {
     /// The daemon. Each start makes the directory, or removes the mode bits that the table does not allow.
     Daemon,
-    /// The part of podprobe that makes the directory when it is needed. Its mode is not checked later.
+    /// The part of podprobe that makes the directory when it is needed. The mode is not checked later.
     Part,
     /// People. Once the directory exists, podprobe leaves its mode alone.
     People,

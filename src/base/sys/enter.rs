@@ -5,8 +5,8 @@
 //! second child is in the container's process namespace and becomes the command. Both children have the daemon as their
 //! parent, not the spawner: the daemon kills and reaps them.
 //!
-//! The children share the spawner's memory, because copying it would cost more than the rest of the start. If the
-//! container may trace the processes in it, the children are copies.
+//! The children share the spawner's memory, because copying it would cost more than all other steps of the start. If
+//! the container may trace the processes in it, the children are copies.
 //!
 //! Invariants:
 //! - No process that shares memory with the daemon is ever in a cgroup of the container. If that cgroup is out of

@@ -1,5 +1,5 @@
-//! Mounts that are in no namespace yet: new file systems, and copies of mounts. They are changed before any other process
-//! can see them.
+//! Mounts that are in no namespace yet: new file systems, and copies of mounts. podprobe changes such mounts before any
+//! other process can see them.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -58,7 +58,7 @@ pub enum Ties {
     Shared,
 }
 
-/// A mount with all mounts below it. Unless it is attached, it is unmounted when its descriptor is closed.
+/// A mount with all mounts below it. A tree that is not attached is unmounted when its descriptor is closed.
 pub struct MountTree(OwnedFd);
 
 impl AsFd for MountTree {

@@ -67,7 +67,8 @@ pub fn list(path: &Path) -> io::Result<Vec<OsString>> {
     }
 }
 
-/// Calls `call` once for the length and once for the bytes. A value that grows in between fails with `ERANGE`.
+/// Calls `call` once for the length and once for the bytes. If the value grows between the two calls, the result is
+/// `ERANGE`.
 fn read(call: impl Fn(*mut u8, usize) -> libc::ssize_t) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; length(call(std::ptr::null_mut(), 0))?];
     if !buffer.is_empty() {

@@ -126,9 +126,9 @@ pub enum End {
     /// the server answered with its own FIN before the close, the socket would go to TIME-WAIT. This way is for servers
     /// that may end the connection at the same time, as http servers do.
     HangUp,
-    /// Ends with the drop. The drop sends a FIN, and the FIN's acknowledgement ends the socket. This costs half as much as
-    /// [`End::HangUp`], and suits a connection without any data. A socket is left in TIME-WAIT only if the server hangs up
-    /// within the same microseconds.
+    /// Ends with the drop. The drop sends a FIN, and the FIN's acknowledgement ends the socket. This way costs half as
+    /// much as [`End::HangUp`], and suits a connection without any data. A socket is left in TIME-WAIT only if the
+    /// server hangs up within the same microseconds.
     Close,
 }
 

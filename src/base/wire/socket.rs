@@ -1,8 +1,8 @@
 //! A connected stream socket over TCP or a unix path.
 //!
-//! Invariants: a write to a closed connection raises no signal. Errors of reads and writes have Go's texts:
-//! `read tcp <from>-><to>: read: connection reset by peer`. A timeout, or a call that would block, keeps its error kind and
-//! number, so that a caller can tell it from the end of a connection.
+//! Invariants: a write to a closed connection raises no signal. Errors of reads and writes have Go's texts: `read tcp
+//! <from>-><to>: read: connection reset by peer`. A timeout, or a call that would block, keeps its error kind and
+//! number, so a caller can tell a timeout from the end of a connection.
 
 use std::fmt;
 use std::io::{self, Read, Write};

@@ -62,7 +62,8 @@ impl Netfilter {
     /// the entry is gone already.
     ///
     /// # Errors
-    /// Returns the kernel's error if it does not delete the entry, for example because the process lacks the privilege.
+    /// Returns the error of a kernel that does not delete the entry, for example because the process lacks the
+    /// privilege.
     pub fn forget(&mut self, flow: &Flow) -> Result<bool, NetfilterError> {
         let family = match flow.original.source {
             SocketAddr::V4(_) => Family::Ip,

@@ -1,7 +1,7 @@
 //! Builds rules: each method appends the expressions for one word of `nft`.
 //!
-//! Values are loaded into registers from register 0 on. Several values of one key follow each other, and each begins at a
-//! whole register. A key of several fields has the same layout ([`super::Key::of`]).
+//! Values are loaded into registers from register 0 on. Several values of one key follow each other, and each value
+//! begins at a whole register. A key of several fields has the same layout ([`super::Key::of`]).
 
 use super::Family;
 use super::expression::{Comparison, Expression, Lookup, Reject, SetName};

@@ -39,7 +39,7 @@ impl Type {
     }
 
     /// Returns the combined type and the length in bytes of several fields. Each type has 6 bits. If there are several
-    /// fields, each occupies whole registers.
+    /// fields, each field occupies whole registers.
     fn of(types: &[Self]) -> (u32, u32) {
         match types {
             [one] => (*one as u32, one.length()),

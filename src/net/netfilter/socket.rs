@@ -286,7 +286,7 @@ impl Netfilter {
     }
 
     /// Requests a list with [`Self::request`]. Returns the results of `read` for the messages of the list. Requests the
-    /// list again if it has changed during the request.
+    /// list again if the list has changed during the request.
     pub(super) fn dump<T>(
         &mut self,
         kind: u16,

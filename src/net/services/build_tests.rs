@@ -372,8 +372,9 @@ fn policies_choose_for_clients_inside_and_outside_apart() {
     let (cluster, local) = (TrafficPolicy::Cluster, TrafficPolicy::Local);
     let both = some(&["10.244.0.2:8080", "10.244.1.2:8080"]);
     let here = some(&["10.244.0.2:8080"]);
-    // The expected backends are those for the cluster IP, for other addresses of the service to clients from outside,
-    // and for these other addresses to clients on the node and in its pods. kube-proxy chooses the same backends.
+    // Each row ends with the backends for three kinds of clients: clients of the cluster IP, clients from outside that
+    // use another address, and clients on the node and in its pods that use another address. kube-proxy chooses the
+    // same backends.
     for (internal, external, expected) in [
         (cluster, cluster, [&both, &both, &both]),
         (local, cluster, [&here, &both, &both]),

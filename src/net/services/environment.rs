@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::inputs::NamedService;
 use crate::api::service::{Service, ServicePort, ServiceType};
 
-/// Namespace and name of the API server's service. If this service exists, every pod gets its variables.
+/// Namespace and name of the API server's service. If this service exists, every pod gets the variables of the service.
 const MASTER: (&str, &str) = ("default", "kubernetes");
 
 /// Returns the variables for a pod of `namespace`, in the order of the services' names. `links` is the pod's

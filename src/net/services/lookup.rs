@@ -1,4 +1,4 @@
-//! Finds the endpoints of services by an index, so that not every pod and slice is looked at for each service.
+//! Finds the endpoints of services by an index, instead of a search through every pod and slice for each service.
 //!
 //! Invariants: there are no side effects. The result is the same as that of [`endpoints`] for all pods.
 

@@ -30,7 +30,7 @@ fn become_command(s: &Start<'_>) -> Result<Infallible, Report> {
     if s.orders.stdio == Stdio::Terminal {
         become_controlling(0).at(Step::Session, 1)?;
     }
-    // If the daemon is killed, the command dies too. Otherwise nobody would end it at its timeout.
+    // If the daemon is killed, the command dies too. Otherwise no process would end the command at its timeout.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     if s.orders.no_new_privs && !s.orders.traceable {
         filter_system_calls(&s.orders)?;

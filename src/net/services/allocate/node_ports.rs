@@ -161,7 +161,7 @@ impl Work<'_, '_> {
         None
     }
 
-    /// Finds a port for a slot that still has none. If the file gives a port that is taken, the slot keeps the port
+    /// Finds a port for a slot that still has no port. If the file gives a port that is taken, the slot keeps the port
     /// that it had before, if any. If the file gives no port, the slot gets the port of its twin with the other
     /// protocol, or a new port.
     fn rest(&mut self, slot: &Slot<'_>, twin: Option<u16>) -> Option<u16> {

@@ -83,7 +83,7 @@ impl Cluster {
         }
     }
 
-    /// Allocates for these services. All services of earlier calls that are not among them are gone.
+    /// Allocates for these services. A service of an earlier call that is not among these services counts as gone.
     fn apply(&mut self, services: &[(&str, &Service)]) {
         let keyed: Vec<_> = services
             .iter()
@@ -255,7 +255,7 @@ fn who_has_an_address_keeps_it_and_the_other_is_told() {
         )
     };
     cluster.check_problems("b", &[&text("a", "10.96.0.5")]);
-    // The services appear one after the other: the older one gets the address.
+    // The services appear one after the other: the older service gets the address.
     let mut cluster = Cluster::new(&[V4]);
     cluster.apply(&[("b", &fixed)]);
     cluster.apply(&[("b", &fixed), ("a", &fixed)]);
