@@ -2,16 +2,18 @@
 
 use super::pod::{AppArmorProfile, Container, Pod};
 
-/// Prefix of the old form of a profile: an annotation named by this prefix and the name of the container.
+/// Prefix of the name of an AppArmor annotation, which is the old form of a container's profile. The name of the
+/// container follows the prefix.
 pub const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
-/// Value of the old form's annotation that means `RuntimeDefault`.
+/// Value of an AppArmor annotation that means `RuntimeDefault`.
 pub const RUNTIME_DEFAULT: &str = "runtime/default";
-/// Value of the old form's annotation that means `Unconfined`.
+/// Value of an AppArmor annotation that means `Unconfined`.
 pub const UNCONFINED: &str = "unconfined";
-/// Prefix of the old form's value that means `Localhost`. The name of the profile follows it.
+/// Prefix of the value of an AppArmor annotation that means `Localhost`. The name of the profile follows the prefix.
 pub const LOCALHOST: &str = "localhost/";
 
-/// Returns the profile of a container: the container's own, else that of its annotation, else the pod's.
+/// Returns the profile of a container: that of the container's field, else that of the container's annotation, else
+/// the pod's profile.
 pub fn profile(pod: &Pod, container: &Container) -> Option<AppArmorProfile> {
     let own = container.security_context.app_armor_profile.clone();
     own.or_else(|| annotated(pod, &container.name))

@@ -74,7 +74,8 @@ impl Cidr {
         }
     }
 
-    /// Returns the number of addresses in the range. For `::/0` it is the largest that the type can hold.
+    /// Returns the number of addresses in the range. For `::/0` the result is the largest number that its type can
+    /// hold.
     pub fn size(self) -> u128 {
         1_u128
             .checked_shl(u32::from(bits(self.network) - self.prefix))
@@ -87,7 +88,7 @@ impl Cidr {
     }
 
     /// Returns the place of an address in the range; the first place is 0. Returns None if the address is outside of
-    /// it.
+    /// the range.
     pub fn place(self, ip: IpAddr) -> Option<u128> {
         self.contains(ip)
             .then(|| number(ip) - (number(self.network) & self.mask()))

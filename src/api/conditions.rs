@@ -122,7 +122,7 @@ impl ConditionChange {
         Ok(())
     }
 
-    /// Returns the new condition, without its time; None if the change removes the condition.
+    /// Returns the new condition, without a time; None if the change removes the condition.
     pub fn condition(&self) -> Option<PodCondition> {
         Some(PodCondition {
             type_: self.type_.clone(),

@@ -55,8 +55,9 @@ pub(crate) fn yaml_documents(text: &str) -> Vec<Value> {
 pub struct DecodedPod {
     /// The pod: valid, with its defaults and its identity.
     pub pod: Pod,
-    /// Warnings about fields that are not acted on, one for each field. Each starts with the field's path. Advice
-    /// follows them. At most 64 sentences, and one with the number of the others.
+    /// Warnings about fields that podprobe does not act on, one for each field, and after them advice. Each of these
+    /// warnings starts with the path of the field. There are at most 64 sentences, and then one with the number of
+    /// further ones.
     pub warnings: Vec<String>,
 }
 
@@ -67,8 +68,8 @@ pub struct Decoded {
     pub pods: Vec<DecodedPod>,
     /// Other objects in the order of the file.
     pub objects: Vec<LocalObject>,
-    /// Notes: one for each kind of object that is not run here, and one for each field of an object that is not acted
-    /// on. At most 64 sentences, and one with the number of the others.
+    /// Notes: one for each kind of object that podprobe does not run, and one for each field of an object that
+    /// podprobe does not act on. There are at most 64 notes, and then one with the number of further ones.
     pub notes: Vec<String>,
     /// The part of `notes` about kinds that make pods, such as Deployments. The pods of such objects are missing.
     pub not_run: Vec<String>,
@@ -125,7 +126,7 @@ struct Spots {
     objects: Vec<Spot>,
 }
 
-/// Decodes one pod. Its problems go to `findings`.
+/// Decodes one pod. Problems of the pod go to `findings`.
 fn pod(mut raw: Value, origin: &PodOrigin, findings: &mut Findings) -> DecodedPod {
     typed::strip_nulls(&mut raw);
     let ignored = typed::check(&mut raw, findings);
@@ -157,7 +158,8 @@ fn pod(mut raw: Value, origin: &PodOrigin, findings: &mut Findings) -> DecodedPo
     }
 }
 
-/// Returns the first `most` warnings and a line with the number of the others. `what` names them in that line.
+/// Returns the first `most` warnings. If there are more, a line with the number of further ones follows, and the
+/// parameter `what` names the warnings in this line.
 fn at_most(mut warnings: Vec<String>, most: usize, what: &str) -> Vec<String> {
     let more = warnings.len().saturating_sub(most);
     if more > 0 {
@@ -167,7 +169,8 @@ fn at_most(mut warnings: Vec<String>, most: usize, what: &str) -> Vec<String> {
     warnings
 }
 
-/// Refuses the pod or returns a warning for each field that no type read.
+/// Judges each field of the pod that no type read. A field refuses the pod, causes a warning that is returned, or has
+/// no meaning.
 fn unread_fields(
     raw: &Value,
     ignored: &[Vec<Step>],
@@ -191,7 +194,8 @@ fn unread_fields(
     warnings
 }
 
-/// Refuses a second object of the same name in a file. Otherwise one object would have two contents.
+/// Refuses a pod or an object that has the same kind, namespace and name as an earlier one in the file. Otherwise one
+/// object would have two contents.
 fn refuse_twins(decoded: &Decoded, spots: &Spots, findings: &mut Findings) {
     let mut refuse = |spot: &Spot, name: String| {
         findings.enter(spot);

@@ -113,8 +113,8 @@ fn port_name(container: &Container, probe: &Probe, path: &str) -> Option<String>
     unknown_port(container, port, &format!("{path}.{handler}.port"), "probe")
 }
 
-/// Warns of a port name that the container does not have, or that is not of TCP. `user` is the word for the user of
-/// the port: `probe` or `hook`.
+/// Warns of a port name if no port of the container has the name, or if the port with the name is not a TCP port.
+/// `user` is the word for the user of the port: `probe` or `hook`.
 fn unknown_port(
     container: &Container,
     port: &IntOrString,
@@ -201,7 +201,8 @@ fn spec_advice(spec: &Value) -> Vec<String> {
     warnings
 }
 
-/// True for the tolerations that admission gives every pod, and for that of every static pod (kubelet-probes 6.1).
+/// True for the tolerations that admission gives every pod, and for the toleration that every static pod gets
+/// (kubelet-probes 6.1).
 fn is_given_to_every_pod(toleration: &Value) -> bool {
     match toleration["key"].as_str() {
         Some(key) if !key.is_empty() => key.starts_with("node.kubernetes.io/"),
@@ -229,8 +230,8 @@ fn will_not_start(pod: &Pod, container: &Container, path: &str) -> Vec<String> {
     warnings
 }
 
-/// Warns of capabilities to add that are written with the prefix `CAP_`. They grant nothing, neither in podprobe nor
-/// in containerd.
+/// Warns of capabilities to add that are written with the prefix `CAP_`. A name with this prefix grants nothing,
+/// neither in podprobe nor in containerd.
 fn prefixed_capabilities(container: &Container, path: &str) -> Vec<String> {
     let added = &container.security_context.capabilities.add;
     let added = added.iter().enumerate();

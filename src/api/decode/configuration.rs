@@ -1,4 +1,4 @@
-//! Reads the configuration of the daemon: one JSON object, with a type that knows all keys.
+//! Reads the configuration of the daemon, which is one JSON object, into a type that knows all keys.
 
 use serde::de::DeserializeOwned;
 
@@ -26,7 +26,7 @@ pub enum ConfigurationError {
         /// Position at which the key is given the second time.
         at: Position,
     },
-    /// The type of the configuration refuses a key or a value.
+    /// A key is unknown, or the value of a key is not allowed.
     #[error("{}{cause}{}", before(path), after(*at))]
     Refused {
         /// Path of the value or of the unknown key; empty for the whole object.
@@ -38,7 +38,7 @@ pub enum ConfigurationError {
     },
 }
 
-/// The causes for which a type refuses a key or a value.
+/// The reasons for which a key is unknown or a value is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RefusalCause {
     /// The key is unknown, but similar to a known key.
@@ -57,14 +57,14 @@ pub enum RefusalCause {
         /// All known keys.
         known: Vec<String>,
     },
-    /// The value is a text instead of another type. The text is not repeated, because it may be a password in the
-    /// wrong place.
+    /// The value is a text, but another type was expected. The error does not repeat the text, because the text may be
+    /// a password in the wrong place.
     #[error("invalid type: a text, expected {expected}")]
     Text {
         /// Type that was expected, in serde's words.
         expected: String,
     },
-    /// The value has the right type, but is refused. The reason is in the words of the type or of serde.
+    /// The value has the expected type, but is not allowed. The reason is in the words of the type or of serde.
     #[error("{0}")]
     Value(String),
 }
@@ -85,9 +85,9 @@ fn after(at: Option<Position>) -> String {
 /// Reads a configuration.
 ///
 /// # Errors
-/// Returns a [`ConfigurationError`] if the text is not JSON, if a key is given twice, or if the type refuses a key or
-/// a value. The error names the key, the reason and the position. For an unknown key it also names the key that was
-/// likely meant.
+/// Returns a [`ConfigurationError`] if the text is not JSON, if a key is given twice or is unknown, or if a value is
+/// not allowed. The error names the key, the reason and the position. The error for an unknown key also names the key
+/// that was likely meant, or all known keys.
 pub fn configuration<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ConfigurationError> {
     let value = serde_json::from_slice(bytes)?;
     // JSON is always UTF-8.
@@ -112,7 +112,7 @@ fn refused(text: &str, path: String, cause: &str) -> ConfigurationError {
     }
 }
 
-/// Reads the cause from serde's text, because serde gives no other form of it.
+/// Reads the cause of a refusal from serde's text, because serde gives no other form of the cause.
 fn read_cause(cause: &str) -> RefusalCause {
     if let Some(names) = cause.strip_prefix("unknown field ") {
         return unknown_key(names);
@@ -126,8 +126,8 @@ fn read_cause(cause: &str) -> RefusalCause {
     }
 }
 
-/// Turns the text "`a`, expected one of `b`, `c`" into an error about the unknown key `a`. The error has the key that
-/// was likely meant, or all known keys.
+/// Turns the text "`a`, expected one of `b`, `c`" into a cause for the unknown key `a`. The cause has the key that was
+/// likely meant, or all known keys.
 fn unknown_key(names: &str) -> RefusalCause {
     let mut quoted = names.split('`').skip(1).step_by(2);
     let unknown = quoted.next().unwrap_or_default();

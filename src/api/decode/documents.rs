@@ -8,7 +8,7 @@ use super::error::DecodeError;
 use super::place::{Position, Syntax};
 use super::yaml;
 
-/// Size of the files that are refused, in bytes: files of 10 MiB and more.
+/// Size in bytes from which a file is refused: 10 MiB.
 pub const SIZE_LIMIT: usize = 10 << 20;
 
 /// Returns the bytes as text, without a byte order mark.
@@ -36,7 +36,7 @@ pub(super) fn text<'b>(bytes: &'b [u8], file: &Path) -> Result<&'b str, DecodeEr
 /// Returns the documents of the text, except empty ones.
 pub(super) fn parse(text: &str, file: &Path) -> Result<(Syntax, Vec<Value>), DecodeError> {
     let (syntax, documents) = documents(text, file)?;
-    // Aliases can make a document deeper than its text.
+    // A document with aliases can nest deeper than its text does.
     if documents.iter().any(|d| nests_deeper(d, yaml::DEEPEST)) {
         let text = format!("nested deeper than {} levels: no object is", yaml::DEEPEST);
         return Err(DecodeError::one(file, None, text));
@@ -100,9 +100,9 @@ enum JsonCause {
     Syntax {
         /// Words of the parser, without the position.
         said: String,
-        /// Characters of the text at the position.
+        /// Characters of the text at the position of the error.
         near: String,
-        /// Advice on a known mistake; empty for other characters.
+        /// Advice on a known mistake; empty for any other mistake.
         hint: &'static str,
     },
 }
@@ -111,7 +111,7 @@ enum JsonCause {
 const MOST_DIGITS: usize = 400;
 
 /// Returns the offset and the length of the first number that is too long. The parser's time for a number grows with
-/// the square of its digits, so such a number is refused before.
+/// the square of the number of digits, so a number that is too long is refused before the text is parsed.
 fn long_number(text: &str) -> Option<(usize, usize)> {
     let bytes = text.as_bytes();
     let (mut at, mut in_text) = (0, false);
@@ -154,8 +154,8 @@ fn json(text: &str) -> Result<Vec<Value>, JsonError> {
     })
 }
 
-/// Returns the byte offset of an error of serde_json. serde_json counts columns in bytes, and from 0 at the begin of
-/// a line.
+/// Returns the byte offset of an error of serde_json. serde_json counts columns in bytes, and from 0 at the start of a
+/// line.
 fn offset_of(text: &str, line: usize, column: usize) -> usize {
     let start: usize = text
         .split_inclusive('\n')
@@ -191,7 +191,8 @@ fn syntax_error(text: &str, offset: usize, error: &serde_json::Error) -> JsonCau
     }
 }
 
-/// Returns the first 24 characters of the rest of the line. They help a person to find the place.
+/// Returns the first 24 characters of `rest`, but no characters of the next line. The characters help a person to find
+/// the place.
 fn near(rest: &str) -> String {
     let line = rest.lines().next().unwrap_or_default();
     line.chars().take(24).collect()

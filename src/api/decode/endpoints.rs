@@ -21,16 +21,17 @@ use crate::api::source::PodSource;
 use crate::api::validation::addresses::parse_ip;
 use crate::api::validation::endpoints::{validate_endpoints, validate_slice};
 
-/// Label of a slice with the name of its service.
+/// Label of an EndpointSlice with the name of the service that the slice belongs to.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Label that keeps Endpoints from being mirrored.
+/// Label of an Endpoints object that must not be mirrored to slices.
 const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
-/// Annotation of Endpoints that serve as a lock for leader election.
+/// Annotation of an Endpoints object that serves as a lock for leader election. Such an object is not mirrored to
+/// slices.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
-/// Largest number of addresses of a subset that are mirrored.
+/// Largest number of addresses that are mirrored from one subset.
 const MOST_MIRRORED: usize = 1000;
 
-/// Decodes the EndpointSlice in `raw`. Its problems go to `findings`. Returns the slice and notes.
+/// Decodes the EndpointSlice in `raw`. Returns the slice and notes. Problems of the slice go to `findings`.
 pub(super) fn slice(
     mut raw: Value,
     source: PodSource,
@@ -124,8 +125,8 @@ fn endpoint_port(written: &WrittenEndpointPort) -> EndpointPort {
     }
 }
 
-/// Decodes the Endpoints object in `raw` into the slices that mirror it. Its problems go to `findings`. Returns the
-/// object and notes.
+/// Decodes the Endpoints object in `raw` into the slices that mirror it. Returns the object and notes. Problems of the
+/// object go to `findings`.
 pub(super) fn endpoints(
     mut raw: Value,
     source: PodSource,
@@ -173,8 +174,8 @@ fn too_many(endpoints: &WrittenEndpoints) -> Vec<String> {
         .collect()
 }
 
-/// Returns a slice for each family and each list of ports. Subsets with the same ports share a slice. An address that
-/// is in the slice already is not added again.
+/// Returns the slices that mirror the Endpoints object, one for each family and list of ports. Subsets with the same
+/// ports share a slice. An address that is in the slice already is not added again.
 fn mirrored(endpoints: &WrittenEndpoints) -> Vec<EndpointSlice> {
     let mut slices: Vec<(EndpointSlice, HashSet<IpAddr>)> = Vec::new();
     let mut by_ports = HashMap::new();

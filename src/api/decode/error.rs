@@ -10,7 +10,7 @@ use crate::api::field::{aggregate, clip, render};
 use crate::api::validation::{FieldError, FieldErrorKind};
 use crate::base::spelling;
 
-/// Largest number of problems that are reported for one file. The others are only counted.
+/// Largest number of problems that are reported for one file. Further problems are only counted.
 pub(super) const MOST: usize = 64;
 
 /// The error of a pod file that cannot be used. It prints as one line for each problem: `<file>:<line>:<column>:
@@ -96,11 +96,13 @@ pub(super) struct Findings<'t> {
     file: &'t Path,
     /// Index of the document that is being decoded.
     document: usize,
-    /// Path of the object in its list, with a dot at the end; empty outside of a list.
+    /// Path of the object that is being decoded, with a dot at the end, if the object is an item of a list. Otherwise
+    /// the path is empty.
     prefix: String,
     problems: Vec<(Place, String)>,
     left_out: usize,
-    /// Fields with further problems that are not reported, because they follow from reported ones.
+    /// Paths of fields with further problems that follow from a reported problem. These further problems are not
+    /// reported.
     hidden: BTreeSet<String>,
 }
 
@@ -237,8 +239,8 @@ fn is_within(inner: &str, outer: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// Returns a hint what to write instead of the bad value. It is empty if no guess is possible. The hint follows the
-/// API's own text.
+/// Returns a hint what to write instead of the bad value; empty if no guess is possible. In the error, the hint
+/// follows the API's own text.
 fn hint(error: &FieldError) -> String {
     let Some(value) = error
         .value

@@ -1,15 +1,16 @@
-//! The escape `\'` in a double-quoted text. YAML does not know it, and go-yaml reads it as an apostrophe.
+//! The escape `\'` in a double-quoted text. YAML does not know this escape, and go-yaml reads it as an apostrophe.
 //!
 //! Invariants: only the parser knows where a double-quoted text is, so the characters change on their way to the
-//! parser. When the parser asks which escape a backslash begins, it gets `\x27` for `\'`. After such an escape,
-//! columns in the same line are too high by two.
+//! parser. When the parser asks which escape a backslash begins, it gets the escape `\x27` in place of `\'`. After
+//! each replaced escape, columns in the same line are too high by two.
 
 use saphyr_parser::{Input, StrInput};
 
 /// A text that the parser reads as go-yaml reads it.
 pub(super) struct GoInput<'t> {
     text: StrInput<'t>,
-    /// True if the parser has read `\x` for `\'`. It reads `27` next, in place of the two characters in the text.
+    /// True if the parser has skipped the `\x` of an escape `\x27` that replaces `\'`. The parser then reads the code
+    /// `27`, while `text` is still at `\'`.
     in_code: bool,
 }
 
@@ -51,8 +52,8 @@ impl Input for GoInput<'_> {
         self.text.skip();
     }
 
-    /// Skips the characters of an escape. The parser skips the two characters of an escape at once, and then those of
-    /// its code.
+    /// Skips characters. The parser skips the first two characters of an escape in one call, and then those of the
+    /// escape's code in another. For `\'`, only the second call moves `text` on.
     fn skip_n(&mut self, count: usize) {
         if count == 2 && !self.in_code && self.is_apostrophe() {
             self.in_code = true;
@@ -85,7 +86,7 @@ impl Input for GoInput<'_> {
         }
     }
 
-    // The following methods are faster than the parser's own versions of them.
+    // The following methods are faster than the default methods of the trait.
 
     fn skip_while_non_breakz(&mut self) -> usize {
         self.text.skip_while_non_breakz()

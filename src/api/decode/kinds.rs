@@ -69,7 +69,7 @@ const LISTS: [(&str, Option<Kind>); 8] = [
     ("EndpointsList", Some(Kind::Object(ObjectKind::Endpoints))),
 ];
 
-/// Returns the `apiVersion` of the kind or list of that name.
+/// Returns the `apiVersion` of the kind or list with the name `kind`; None if podprobe does not read this kind.
 fn api_version(kind: &str) -> Option<&'static str> {
     match LISTS.iter().find(|(list, _)| *list == kind) {
         Some((_, of)) => Some(of.map_or("v1", Kind::api_version)),
@@ -86,7 +86,8 @@ pub(super) struct Found {
     pub(super) not_run: NotRun,
 }
 
-/// Returns the objects of the documents. Documents that should be an object and are not go to `findings`.
+/// Returns the objects of the documents. Errors of documents that are not objects, and of objects that podprobe cannot
+/// use, go to `findings`.
 pub(super) fn objects(documents: Vec<Value>, findings: &mut Findings) -> Found {
     let mut found = Found::default();
     let alone = documents.len() == 1;
@@ -224,8 +225,9 @@ fn items(
     }
 }
 
-/// Returns the kind of an object that podprobe does not read and that is no misspelt kind. If only the version tells
-/// that podprobe does not read the object, the text has the version before the kind.
+/// Returns the kind of an object that podprobe does not read. Returns None for kinds that podprobe reads, and for
+/// likely misspelt names of such kinds. If only the version tells that podprobe does not read the object, the text has
+/// the version before the kind.
 fn other_kind(map: &Map<String, Value>) -> Option<Cow<'_, str>> {
     let text = |name: &str| map.get(name).and_then(Value::as_str);
     let kind = text("kind").filter(|kind| !kind.is_empty())?;
@@ -249,8 +251,8 @@ fn is_foreign(map: &Map<String, Value>) -> bool {
     group.contains('.') && !group.ends_with("k8s.io")
 }
 
-/// Returns the kind of an object if podprobe can use it. `implied` is the kind of an object that does not name its
-/// kind.
+/// Returns the kind of an object. Returns None if podprobe cannot use the kind or its version; the error then goes to
+/// `findings`. `implied` is the kind of an object that does not name its kind.
 fn type_of(
     map: &Map<String, Value>,
     at: &str,

@@ -1,7 +1,7 @@
 //! Finds the line and column of a field in the text that the field was read from.
 //!
-//! Invariant: works on text that was read without errors before. So it does not validate, and it does not recurse
-//! deeper than a text may nest (128 levels). On any other text it stops early instead of failing.
+//! Invariant: the functions work on a text that was read without errors before. So they do not validate the text, and
+//! they do not recurse deeper than a text may nest (128 levels). On any other text they stop early instead of failing.
 
 use std::collections::{HashMap, HashSet};
 

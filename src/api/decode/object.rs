@@ -35,7 +35,7 @@ const REQUIRED_KEYS: [(&str, &[&str]); 5] = [
     ("kubernetes.io/basic-auth", &[]),
 ];
 
-/// Decodes the object in `raw`. Its problems go to `findings`. Returns the object and notes.
+/// Decodes the object in `raw`. Returns the object and notes. Problems of the object go to `findings`.
 pub(super) fn object(
     kind: ObjectKind,
     raw: Value,
@@ -232,7 +232,7 @@ impl<'f, 't> Reader<'f, 't> {
         for key in required.iter().filter(|key| key.starts_with(".docker")) {
             let is_json = |bytes: &Vec<u8>| serde_json::from_slice::<Value>(bytes).is_ok();
             if data.get(*key).is_some_and(|bytes| !is_json(bytes)) {
-                // The error leaves the value out, because it is secret.
+                // The error leaves the value out, because the value is secret.
                 let path = entry("data", key);
                 let text = format!("{path}: Invalid value: must be JSON, as docker's config.json");
                 self.findings.add_for(&path, text);
@@ -284,7 +284,7 @@ impl<'f, 't> Reader<'f, 't> {
         all
     }
 
-    /// Adds the error that a value is not a text. The error leaves the value out, because it may be secret.
+    /// Adds the error that a value is not a text. The error leaves the value out, because the value may be secret.
     fn not_a_text(&mut self, path: &str, value: &Value) {
         let found = match value {
             Value::Array(_) => "a list",
@@ -295,7 +295,8 @@ impl<'f, 't> Reader<'f, 't> {
         self.findings.add_for(path, text);
     }
 
-    /// Returns the entries of a map after its keys were checked.
+    /// Returns the entries of the map `field`. Each key that is not a valid key of a ConfigMap or Secret causes an
+    /// error.
     fn keyed(&mut self, field: &str) -> Map<String, Value> {
         let map = self.map(field);
         for key in map.keys() {
@@ -335,7 +336,7 @@ impl<'f, 't> Reader<'f, 't> {
         }
     }
 
-    /// Refuses each unknown field, because data in it would be lost without notice.
+    /// Refuses each unknown field, because data in such a field would be lost without notice.
     fn unknown_fields(&mut self, known: &[&str]) {
         let names: BTreeSet<String> = self.raw.keys().cloned().collect();
         for name in names {

@@ -1,26 +1,27 @@
-//! The kinds of Kubernetes that podprobe does not run: the meaning of each on one node, and the line about it for
-//! users.
+//! The kinds of Kubernetes that podprobe does not run: the meaning of each kind on one node, and the line that tells
+//! users about objects of the kind.
 //!
-//! Invariants: pure. Only this file knows the rule; `validate`, `apply`, `get` and `status` show its lines. A file is
-//! refused for its kinds only if nothing in it is run and the user would miss something in it.
+//! Invariants: pure. Only this file decides about these kinds; `validate`, `apply`, `get` and `status` show its lines.
+//! A file is refused because of its kinds only if podprobe runs nothing in the file and the user would miss an object
+//! of the file.
 
 use crate::api::field::clip;
 
 /// A sentence that lists the kinds of objects that podprobe reads.
 pub(super) const READ: &str = "podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices";
 
-/// Largest number of names in a line. The others are counted.
+/// Largest number of names in a line. Further names are only counted.
 const MOST_NAMES: usize = 5;
 
 /// The meaning on one node of a kind that podprobe does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The kind matters only to an API server or its controllers. Users do not miss such an object, and no line
-    /// mentions it.
+    /// The kind matters only to an API server or its controllers. Users do not miss an object of this kind, and no
+    /// line mentions the kind.
     Meaningless,
     /// The kind makes pods from a template, so its pods are missing.
     Workload,
-    /// The kind is any other one, which a user may miss.
+    /// The kind is neither meaningless nor a known workload, so a user may miss an object of this kind.
     Other,
 }
 
@@ -110,7 +111,7 @@ pub(super) fn not_run_here(kind: &str) -> String {
 struct OfKind {
     kind: String,
     standing: Standing,
-    /// Names of the first objects that have a name.
+    /// Names of the first objects of the kind. Objects without a name are left out.
     names: Vec<String>,
     count: usize,
 }

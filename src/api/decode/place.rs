@@ -32,7 +32,7 @@ impl Position {
     }
 }
 
-/// Finds many positions in one pass over a text, if they are asked for in ascending order.
+/// Finds many positions in one pass over a text. The positions must be asked for in ascending order.
 pub(super) struct Cursor<'t> {
     text: &'t str,
     at: usize,
@@ -85,7 +85,7 @@ pub(super) enum Place {
     At(Position),
 }
 
-/// A field of one document of a file.
+/// The place of a field: a document of a file, and the path of the field in the document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FieldPlace {
     /// Index of the document in the file; empty documents do not count.
@@ -99,12 +99,13 @@ pub(super) struct FieldPlace {
 pub(super) struct Spot {
     /// Index of the document in the file.
     pub(super) document: usize,
-    /// Path of the object in the document: empty, or `items[n]`.
+    /// Path of the object in the document. The path is empty if the object is the document itself, and `items[n]` if
+    /// the object is an item of a list.
     pub(super) around: Vec<Step>,
 }
 
-/// Callback of a walk over a text. Gets the index of the document, the path of the field, its place, and true if the
-/// object had the same key before.
+/// Callback of a walk over a text. The callback gets the index of the document, the path of the field, the place of
+/// the field, and true if the field's key occurred before in the same object.
 pub(super) type Visit<'v> = dyn FnMut(usize, &str, Place, bool) + 'v;
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::api::source::PodSource;
 use crate::api::validation::addresses::parse_ip;
 use crate::api::validation::service::{source_range_texts, validate_service};
 
-/// Decodes the Service in `raw`. Its problems go to `findings`. Returns the service and notes.
+/// Decodes the Service in `raw`. Returns the service and notes. Problems of the service go to `findings`.
 pub(super) fn service(
     mut raw: Value,
     source: PodSource,
@@ -60,7 +60,7 @@ pub(super) fn read<T: DeserializeOwned + Default>(
     }
 }
 
-/// Returns the key of the object, in the namespace `default` if it has none.
+/// Returns the key of the object. An object without a namespace is in the namespace `default`.
 pub(super) fn key(
     kind: ObjectKind,
     metadata: &mut ObjectMeta,
@@ -75,8 +75,8 @@ pub(super) fn key(
     ObjectKey::new(kind, &metadata.namespace, &metadata.name)
 }
 
-/// Returns notes on fields without effect. They are checked before the defaults are set, because a default would hide
-/// them.
+/// Returns notes on fields without effect. The fields are checked before the defaults are set, because a default would
+/// hide them.
 fn without_effect(object: &WrittenService) -> Vec<String> {
     let mut notes = Vec::new();
     let spec = &object.spec;
@@ -200,7 +200,8 @@ fn load_balancer_advice(object: &WrittenService) -> Vec<String> {
     notes
 }
 
-/// Returns the typed view. A wrong value already has its error, so the result for it does not matter.
+/// Returns the typed view of a Service. A wrong value already has its error, so the value that stands for it in the
+/// view does not matter.
 fn typed_service(object: WrittenService) -> Service {
     let texts = source_range_texts(&object);
     let source_ranges = texts.into_iter().filter_map(Cidr::of_text).collect();

@@ -1,7 +1,7 @@
-//! Turns pods as a daemon shows them back into the objects of pod files.
+//! Turns pods back into the objects of pod files, from the form in which a daemon shows the pods.
 //!
-//! Invariants: pure. A file with the result gives the same pod, except for its UID. The UID depends on the values
-//! that the first file left out, such as the namespace, and the shown pod does not tell which these were.
+//! Invariants: pure. A file with the result gives the same pod, except for its UID. The UID depends on which fields
+//! the first file left out, such as the namespace, and the shown pod does not tell which fields these were.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use super::documents;
 use crate::api::identity::static_name;
 use crate::api::source::{HASH_ANNOTATION, SEEN_ANNOTATION, SOURCE_ANNOTATION};
 
-/// Returns the objects of a text that contains a pod as the daemon of that node shows it. Each object is meant for a
-/// file of its own. Returns None if there is no such pod or the text cannot be read.
+/// Returns the objects of a text, each for a file of its own. The text shows at least one pod as the daemon of the
+/// node `node_name` shows it. Returns None if the text shows no such pod, or if the text cannot be read.
 pub fn as_in_files(bytes: &[u8], node_name: &str) -> Option<Vec<Value>> {
     let nowhere = Path::new("/");
     let text = documents::text(bytes, nowhere).ok()?;
@@ -38,7 +38,8 @@ fn items(document: Value) -> Vec<Value> {
     }
 }
 
-/// Removes the fields that the daemon has given the pod. Returns None if the object is not a pod of that daemon.
+/// Removes the fields that the daemon has given the pod. Returns None if the object is not a pod from a file of the
+/// node `node_name`.
 fn strip(object: &mut Value, node_name: &str) -> Option<()> {
     let of_a_file = object["metadata"]["annotations"][SOURCE_ANNOTATION] == "file";
     if object["kind"] != "Pod" || !of_a_file {
@@ -105,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Returns the pod of that file as `get -o json` prints it.
+    /// Returns the pod of a pod file as `get -o json` prints the pod.
     fn shown(file: &str) -> Value {
         let decoded = decode::objects(file.as_bytes(), &origin()).unwrap();
         let mut shown = decoded.pods[0].pod.raw.value();

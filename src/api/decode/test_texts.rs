@@ -1,4 +1,4 @@
-//! Helpers that decode texts like those of files, for the tests of several kinds.
+//! Helpers for the tests of several kinds. They decode texts as if the texts were pod files.
 
 use std::path::Path;
 

@@ -727,7 +727,8 @@ fn yaml_errors_have_line_path_and_likely_name_too() {
     );
 }
 
-/// The API accepts all of these values, and podprobe reads and checks them.
+/// Values that have no effect, or with which a container cannot start, cause warnings. The API accepts all of these
+/// values, and podprobe reads and checks them.
 #[test]
 fn what_is_valid_and_does_nothing_or_cannot_start_is_advised() {
     let warnings = |spec: Value| good(&pod(spec)).warnings;
@@ -830,7 +831,7 @@ fn d6_a_scheme_in_lower_case_is_told_the_right_one() {
     }
 }
 
-/// Lessons D7: a probe over TCP cannot reach a port that is named as a UDP port.
+/// Lessons D7: a probe over TCP that names a UDP port causes a warning, because the probe cannot reach the port.
 #[test]
 fn d7_a_udp_port_of_a_tcp_probe_is_warned_of() {
     let ports = json!([{"name": "dns", "containerPort": 53, "protocol": "UDP"}, {"name": "web", "containerPort": 53}]);
@@ -877,15 +878,16 @@ fn the_uid_follows_the_content_and_not_its_layout() {
     );
 }
 
-/// A new version of podprobe recognises the pods of the old version by their UIDs. So a new default of a version must
-/// not appear in objects that do not use it.
+/// The UID that is derived for a pod is the same in every version of podprobe, because a new version recognises the
+/// pods of the old version by their UIDs. So a default that a new version adds must not appear in objects that do not
+/// use it.
 #[test]
 fn an_upgrade_changes_the_uid_of_no_pod() {
     let uid = decode(PROBED).unwrap()[0].pod.metadata.uid.to_string();
     assert_eq!(uid, "326999a539be0d575532d7f2aa4555a6");
 }
 
-/// The random generator xorshift64. It is small and gives the same sequence in every run.
+/// The random generator xorshift64. The generator is small and gives the same sequence in every run.
 struct Random(u64);
 
 impl Random {
@@ -1056,7 +1058,7 @@ fn walk_at_random(text: &str) {
     );
 }
 
-/// Replaces each value of valid objects, one at a time, by values of other types.
+/// Replaces each value of valid objects, one at a time, by values of other types. The decoder must not panic.
 #[test]
 fn no_value_anywhere_makes_it_panic() {
     decode(SERVICES).unwrap();
@@ -1149,7 +1151,8 @@ fn a_time_in_both_units_is_said() {
     );
 }
 
-/// A response to a client contains the object, and serde_json reads 127 levels.
+/// Objects nest at most 100 levels. A response to a client adds levels around the object, and serde_json reads at most
+/// 127.
 #[test]
 fn an_object_nests_at_most_a_hundred_deep_whatever_it_is_written_in() {
     let pod = |managed: &str| {
@@ -1158,7 +1161,7 @@ fn an_object_nests_at_most_a_hundred_deep_whatever_it_is_written_in() {
         format!("{{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {meta}, {spec}}}")
     };
     let lists = |n: usize| "[".repeat(n) + &"]".repeat(n);
-    // The object and its metadata are two of the levels.
+    // The object and its metadata are two of the 100 levels.
     let deepest = decode(&pod(&lists(98))).unwrap().remove(0).pod;
     assert_eq!(deepest.raw.at("/metadata/name"), Some("p-node1".into()));
     let too_deep = "nested deeper than 100 levels: no object is";
@@ -1170,7 +1173,8 @@ fn an_object_nests_at_most_a_hundred_deep_whatever_it_is_written_in() {
     assert!(error.contains(too_deep), "{error}");
 }
 
-/// Guards against a feature of serde_json that would parse such a text again as JSON, as deep as the text nests.
+/// A text below the special key of serde_json's feature `raw_value` stays a text. With this feature, serde_json would
+/// parse such a text again as JSON, as deep as the text nests.
 #[test]
 fn a_text_stays_a_text_whatever_its_key_is() {
     let key = "$serde_json::private::RawValue";
@@ -1183,8 +1187,8 @@ fn a_text_stays_a_text_whatever_its_key_is() {
     );
 }
 
-/// With sorting, each object takes a few comparisons. Searching all earlier objects would take one comparison for
-/// each of them.
+/// Objects with the same name are found by sorting, in which each object takes a few comparisons. A search of all
+/// earlier objects would take one comparison for each of them.
 #[test]
 fn twins_are_found_without_comparing_each_with_each() {
     use std::cell::Cell;

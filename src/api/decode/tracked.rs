@@ -1,7 +1,7 @@
-//! Reads a type from a JSON value. It records the fields that no type has read, and the place of a type error.
+//! Reads a type from a JSON value. Records the fields that no type has read, and the place of a type error.
 //!
-//! A single deserializer does both. There are crates for each task, but each wraps every visitor of every API type
-//! once more. That made the static file 350 KB larger.
+//! A single deserializer does both tasks. There is a crate for each task, but each of these crates wraps every visitor
+//! of every API type once more. With the crates, the static file was 350 KB larger.
 
 use std::cell::RefCell;
 

@@ -45,8 +45,8 @@ fn strip(value: &mut Value, path: &mut String) {
     }
 }
 
-/// Reports and removes every value of a wrong type, so that the rest can be validated. Returns the fields that no
-/// type read.
+/// Reports and removes every value of a wrong type, so that the values that are left can be validated. Returns the
+/// fields that no type read.
 pub(super) fn check(raw: &mut Value, findings: &mut Findings) -> Vec<Vec<Step>> {
     let mut wrong = Vec::new();
     not_objects(raw, &mut Vec::new(), &mut wrong);
@@ -64,8 +64,9 @@ pub(super) fn check(raw: &mut Value, findings: &mut Findings) -> Vec<Vec<Step>> 
     }
 }
 
-/// Reads the type and returns it with the fields that it does not read. Every value of a wrong type is reported and
-/// removed, so that the rest can be validated.
+/// Reads the type from `raw`. Returns the typed value with the paths of the fields that the type does not read. Every
+/// value of a wrong type is reported and removed, so that the values that are left can be validated. Returns None
+/// after too many wrong values.
 pub(super) fn read<T: DeserializeOwned>(
     raw: &mut Value,
     findings: &mut Findings,

@@ -1,5 +1,5 @@
-//! The fields of Services, EndpointSlices and Endpoints that no type reads. Each is refused, has a note, or has no
-//! meaning.
+//! The fields of Services, EndpointSlices and Endpoints that no type reads. Each of these fields is refused, has a
+//! note, or has no meaning.
 
 use std::collections::HashSet;
 
@@ -18,15 +18,16 @@ use crate::api::support::fields::of;
 use crate::api::support::{self, Verdict};
 use crate::base::spelling;
 
-/// An object inside of a file's object: its path and its fields, which are read, silent or noted.
+/// A level of an object in a file: the object itself or an object inside of it. Each known field of the level is read,
+/// silent or noted.
 pub(super) struct Level {
     /// Path of the object without indexes.
     at: &'static str,
     /// Names of the fields that the object's type reads.
     read: fn() -> &'static [&'static str],
-    /// Fields that have no meaning here and cause no note.
+    /// Fields that have no meaning on this node and cause no note.
     silent: &'static [&'static str],
-    /// Fields that have an effect elsewhere, each with the reason why it has no effect here.
+    /// Fields that have an effect in a cluster, each with the reason why the field has no effect on this node.
     noted: &'static [(&'static str, &'static str)],
 }
 

@@ -17,7 +17,7 @@ use crate::api::field::{item, push_key};
 pub(super) const DEEPEST: usize = 100;
 /// Largest amount that aliases may add to a file, in bytes of its values: 1 MiB.
 const MOST_COPIED: usize = 1 << 20;
-/// Number of bytes that each value counts in addition to its text.
+/// Number of bytes that each copied value counts in addition to its text.
 const VALUE_COST: usize = 32;
 
 /// The error of a text that podprobe cannot read as YAML.
@@ -28,7 +28,8 @@ pub(super) struct YamlError {
     pub(super) at: Position,
     /// Reason for the error.
     cause: YamlCause,
-    /// Advice what to do, in addition to that of the reason.
+    /// Advice what to do, in addition to the advice that the text of the reason may have; None if there is no more
+    /// advice.
     way_out: Option<&'static str>,
 }
 
@@ -56,7 +57,7 @@ enum YamlCause {
     Merge,
     #[error("the tag {0} is not known here: leave it out")]
     Tag(String),
-    /// The scalar has another type than its tag.
+    /// The value of the scalar has another type than the scalar's tag says.
     #[error("`{text}` is no !!{tag}")]
     Mistagged { text: String, tag: String },
     #[error("`{0}` is no number that JSON has")]
@@ -86,7 +87,7 @@ fn read(text: &str) -> Result<Vec<Value>> {
 
 struct Reader<'t> {
     parser: Parser<'t, GoInput<'t>>,
-    /// Values that aliases may name, by the parser's number for the anchor.
+    /// Values that aliases may name. The key is the parser's number for the anchor of the value.
     anchors: HashMap<usize, Value>,
     copied: usize,
     depth: usize,
@@ -214,7 +215,7 @@ impl<'t> Reader<'t> {
 
 enum Key {
     Name(String),
-    /// `<<`: the fields of the value are added to the object, except those that the object has itself.
+    /// The key `<<`: the fields of its value are added to the object, except those that the object has itself.
     Merge,
 }
 
@@ -276,7 +277,7 @@ fn with_way_out(text: &str, mut e: YamlError) -> YamlError {
         return e;
     };
     if *said == "tab" {
-        // The parser may report the scalar that continues after the tab.
+        // For a tab, the parser may report the place of the scalar that continues after the tab.
         let mut lines = text.lines().enumerate().skip(e.at.line - 1);
         let found = lines.find_map(|(n, line)| {
             let indented = line.len() - line.trim_start().len();

@@ -2,7 +2,7 @@ use super::super::test_texts::{check_text, decode};
 use super::*;
 use crate::api::service::Protocol;
 
-/// Returns the slices of a valid text, and its notes.
+/// Decodes a valid text. Returns its slices and its notes.
 #[track_caller]
 fn good(text: &str) -> (Vec<EndpointSlice>, Vec<String>) {
     let mut found = decode(text).unwrap_or_else(|e| panic!("{e}"));

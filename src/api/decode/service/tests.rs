@@ -2,13 +2,14 @@ use super::super::test_texts::{check_text, decode};
 use super::*;
 use crate::api::service::Cidr;
 
-/// Returns a Service with these lines below `spec`. They begin on line 5 of the text.
+/// Returns the text of a Service with these lines below `spec`. The lines of `spec` begin on line 5 of the text.
 fn with(spec: &str) -> String {
     let spec: String = spec.lines().map(|line| format!("  {line}\n")).collect();
     format!("apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec:\n{spec}")
 }
 
-/// Returns the Service and its notes, without its name at their begin.
+/// Decodes the text of a Service. Returns the Service and its notes. The name of the Service at the start of each note
+/// is left out.
 #[track_caller]
 fn noted(text: &str) -> (Service, Vec<String>) {
     let mut found = decode(text).unwrap_or_else(|e| panic!("{e}"));

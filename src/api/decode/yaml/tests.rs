@@ -189,7 +189,8 @@ fn a_syntax_error_names_the_way_out() {
     check("a: \"b\n", (1, 4), "found unexpected end of stream");
 }
 
-/// Reads `\'` as go-yaml does, because an example in Kubernetes' own documentation contains it.
+/// The escape `\'` is an apostrophe in a double-quoted text only, as in go-yaml. An example in Kubernetes' own
+/// documentation contains this escape.
 #[test]
 fn an_escaped_apostrophe_is_one_in_a_double_quoted_text_only() {
     let text = r#"
