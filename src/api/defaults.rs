@@ -1,5 +1,5 @@
-//! The defaults of pods (kubelet-probes 1.1). They are written into the raw object, so that every reader of the
-//! object sees them.
+//! The defaults of pods (kubelet-probes 1.1). This module writes the defaults into the raw object, so every reader of
+//! the object sees them.
 //!
 //! Invariant: never fails and never panics. A value of the wrong shape is left alone, because the decoder refuses it.
 //! Applying the defaults twice changes nothing more.

@@ -16,8 +16,8 @@ pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
     out + rest
 }
 
-/// Expands the first reference of a text that starts with `$`. Returns the reference's value and the rest of the
-/// text.
+/// Expands the reference at the start of `text`, which begins with `$`. Returns the text in place of the reference,
+/// and the text after the reference.
 fn reference<'t>(text: &'t str, lookup: &impl Fn(&str) -> Option<String>) -> (String, &'t str) {
     if let Some(after) = text.strip_prefix("$$") {
         return ("$".to_owned(), after);

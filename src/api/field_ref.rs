@@ -63,8 +63,8 @@ pub struct Allocatable {
     pub ephemeral_storage: i64,
 }
 
-/// Returns the value of a `fieldRef`. It is empty for a label or annotation that the pod does not have, as in the
-/// kubelet.
+/// Returns the value of a `fieldRef`. The value of a label or annotation that the pod does not have is empty, as in
+/// the kubelet.
 ///
 /// # Errors
 /// Returns a [`FieldRefError`], in Kubernetes' words, for a path that names no field.
@@ -90,7 +90,7 @@ pub fn field_value(pod: &Pod, facts: &PodFacts, path: &str) -> Result<String, Fi
     })
 }
 
-/// Splits `metadata.labels['key']` into map and key.
+/// Splits `metadata.labels['key']` into map and key. Returns None if the path has no key in brackets.
 pub fn subscript(path: &str) -> Option<(&str, &str)> {
     let (map, key) = path.strip_suffix("']")?.split_once("['")?;
     (!map.is_empty()).then_some((map, key))
@@ -114,7 +114,7 @@ fn entry_value(pod: &Pod, path: &str, map: &str, key: &str) -> Result<String, Fi
     }
 }
 
-/// Returns the name of the pod's service account. It is in the raw object only, because nothing acts on a service
+/// Returns the name of the pod's service account. Only the raw object has this name, because nothing acts on a service
 /// account without an API server.
 fn service_account_name(pod: &Pod) -> String {
     let spec = pod.raw.at("/spec").unwrap_or_default();
@@ -168,7 +168,7 @@ fn push_quoted(to: &mut String, c: char) {
 }
 
 /// Returns the value of a `resourceFieldRef`, in units of its divisor and rounded up. `own` is the container that has
-/// the variable. A volume has no such container and must name one.
+/// the variable. For a volume, `own` is None, and the reference must name a container.
 ///
 /// # Errors
 /// Returns a [`FieldRefError`] if there is no such container or resource, or if a quantity cannot be used.
@@ -216,7 +216,7 @@ impl<'a> Resource<'a> {
         })
     }
 
-    /// Returns the amount: thousandths of a processor for cpu, else units.
+    /// Returns the amount of the resource, in thousandths of a processor for cpu, otherwise in units such as bytes.
     fn amount(
         &self,
         container: &Container,
@@ -242,7 +242,7 @@ impl<'a> Resource<'a> {
         })
     }
 
-    /// Returns the divisor; it is 1 when it is missing or 0.
+    /// Returns the divisor. A divisor that is missing or 0 counts as 1.
     fn divisor(&self, selector: &ResourceFieldSelector) -> Result<i64, FieldRefError> {
         let one = Quantity("1".into());
         let written = selector.divisor.as_ref().unwrap_or(&one);

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 use super::pod::Pod;
 use super::source::{HASH_ANNOTATION, PodOrigin, PodSource, SEEN_ANNOTATION};
 
-/// Gives a decoded static pod with defaults its name suffix, namespace, node name, annotation, toleration and phase,
-/// and a UID if it has none. A pod without a name stays without one, and validation refuses it. A pod of the API
-/// server already has its identity.
+/// Gives a static pod that already has its defaults a name suffix, namespace, node name, annotation, toleration and
+/// phase, and a UID if the file gives none. A pod without a name stays without one, and validation refuses it. A pod
+/// of the API server is not changed, because the server has already given the pod its identity.
 pub fn apply(raw: &mut Value, origin: &PodOrigin) {
     let Some(uid_texts) = origin.uid_texts() else {
         return;
@@ -100,7 +100,7 @@ fn object_in<'m>(map: &'m mut Map<String, Value>, key: &str) -> &'m mut Map<Stri
     inner
 }
 
-/// Returns the UID of a pod without one: a hash of the pod and the texts of its origin, as 32 hex digits.
+/// Returns the UID for a pod whose file gives none: a hash of the pod and the texts of its origin, as 32 hex digits.
 fn derived_uid(raw: &Value, uid_texts: &[String]) -> String {
     let mut hash = Fnv128::new();
     hash.value(raw);
@@ -108,8 +108,8 @@ fn derived_uid(raw: &Value, uid_texts: &[String]) -> String {
     format!("{:032x}", hash.0)
 }
 
-/// Returns a hash of the pod as its source gives it, as 32 hex digits. It changes with the file even if the file
-/// gives the UID.
+/// Returns a hash of the pod as its source gives it, as 32 hex digits. The hash changes with the content of the file
+/// even if the file gives the UID.
 pub fn content_hash(pod: &Pod) -> String {
     let mut raw = pod.raw.value();
     // The time at which the pod was first seen is left out, because it changes with each daemon.
@@ -122,8 +122,8 @@ pub fn content_hash(pod: &Pod) -> String {
     format!("{:032x}", hash.0)
 }
 
-/// Returns the content hash of a pod without its UID. It is equal for equal content, whoever gave the pod its
-/// identity.
+/// Returns a hash of the pod without its UID, as 32 hex digits. Pods of equal content have equal hashes, whether the
+/// file gives the UID or not.
 pub fn content_hash_without_uid(pod: &Pod) -> String {
     let mut raw = pod.raw.value();
     let metadata = raw.pointer_mut("/metadata").and_then(Value::as_object_mut);

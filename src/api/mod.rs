@@ -1,7 +1,7 @@
 //! The v1 objects that podprobe reads from pod files and shows to users.
 //!
 //! Invariants: pure, no file, thread, clock or log. A [`Pod`] from [`decode`] is always valid and has its defaults.
-//! It keeps the raw object that it was read from, so that output shows the whole object.
+//! The pod keeps the raw object that it was read from, so that output shows the whole object.
 
 pub mod app_armor;
 pub mod capabilities;

@@ -20,7 +20,7 @@ use super::service::{EndpointSlice, Service};
 pub enum ObjectKind {
     /// Texts and bytes by key.
     ConfigMap,
-    /// Texts and bytes by key. Where containers see them, they are kept only in memory.
+    /// Texts and bytes by key. The files that containers see of a Secret are kept only in memory.
     Secret,
     /// A claim of a directory that outlives its pods.
     PersistentVolumeClaim,
@@ -125,7 +125,7 @@ impl ConfigMap {
 /// Type of a Secret with docker's config.json, and the key that holds the file.
 pub const DOCKER_CONFIG_JSON: (&str, &str) =
     ("kubernetes.io/dockerconfigjson", ".dockerconfigjson");
-/// Type of a Secret with credentials in docker's older form, and the key that holds them.
+/// Type of a Secret with credentials in docker's older form, and the key that holds the credentials.
 pub const DOCKERCFG: (&str, &str) = ("kubernetes.io/dockercfg", ".dockercfg");
 
 /// A Secret: bytes by key.
@@ -135,7 +135,7 @@ pub struct Secret {
     pub labels: BTreeMap<String, String>,
     /// Type of the Secret. It is `Opaque` if the file gives no type.
     pub type_: String,
-    /// Bytes of `data`, decoded, and texts of `stringData`, which replace those of the same key.
+    /// Bytes of `data`, decoded, and texts of `stringData`. A text replaces the bytes of the same key.
     pub data: BTreeMap<String, Vec<u8>>,
     /// `immutable`: true if the data of the Secret may not change.
     pub immutable: bool,
@@ -151,7 +151,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A PersistentVolumeClaim. Podprobe makes its directory whatever the claim asks for.
+/// A PersistentVolumeClaim. Podprobe makes a directory for each claim, whatever the claim asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PersistentVolumeClaim {
     /// `metadata.labels`.
@@ -223,8 +223,8 @@ impl FromIterator<LocalObject> for ObjectSet {
 }
 
 impl LocalObject {
-    /// Returns the object as an API server would have it. Annotations and the requests of a claim are missing,
-    /// because they are not kept. A Service, EndpointSlice or Endpoints object has only its name.
+    /// Returns the object as an API server would have it. Annotations and the requests of a claim are missing, because
+    /// podprobe does not keep them. A Service, EndpointSlice or Endpoints object has only its name.
     pub fn v1(&self) -> Value {
         let ObjectKey {
             kind,

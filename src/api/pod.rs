@@ -88,14 +88,15 @@ impl fmt::Display for PodRef {
 pub struct Pod {
     /// Name, namespace, UID, labels and annotations of the pod.
     pub metadata: ObjectMeta,
-    /// Spec of the pod: what to run. Clones of the pod share it until [`Pod::spec_mut`] changes one of them.
+    /// Spec of the pod: what to run. Clones of the pod share the spec until [`Pod::spec_mut`] changes the spec of one
+    /// of them.
     pub spec: Arc<PodSpec>,
     /// The whole object as JSON, with every field that the user wrote. Its `status` is not kept up to date.
     pub raw: RawObject,
 }
 
 impl Pod {
-    /// Returns the spec, to change it. Other pods that share the spec keep the old one.
+    /// Returns the spec, to change it. Other pods that share the spec keep the old spec.
     pub fn spec_mut(&mut self) -> &mut PodSpec {
         Arc::make_mut(&mut self.spec)
     }
@@ -147,8 +148,7 @@ pub struct ObjectMeta {
     pub name: String,
     /// Namespace of the pod: a DNS label. It is `default` if the file has no namespace.
     pub namespace: String,
-    /// UID of the pod, as the file gives it. Without one in the file, the UID is derived from the pod's content and
-    /// origin.
+    /// UID of the pod. If the file gives no UID, the UID is derived from the pod's content and origin.
     pub uid: PodUid,
     /// Labels, as written.
     pub labels: BTreeMap<String, String>,
@@ -164,8 +164,8 @@ pub struct ObjectMeta {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodObject {
-    // The decoder checks `apiVersion` and `kind` before this type is read. Both fields are here so that they count as
-    // read.
+    // The decoder checks `apiVersion` and `kind` before it reads this type. The type has both fields, because the
+    // decoder reports fields that no type has as unread.
     #[serde(rename = "apiVersion")]
     _api_version: IgnoredText,
     #[serde(rename = "kind")]

@@ -3,22 +3,24 @@
 
 use super::{Container, Pod};
 
-/// Returns the most that the pod's containers need at any one time. `of` returns the need of one container.
+/// Returns the largest amount that the pod's containers need at any one time. The function `of` returns the amount
+/// that one container needs.
 pub fn needed(pod: &Pod, of: impl Fn(&Container) -> i64) -> i64 {
     steps(pod, of, |_| {})
 }
 
-/// Returns the most that the pod may use. `of` returns the limit of one container; 0 or less means that it has none.
-/// Returns None if a container has no limit. As in the kubelet's `ResourceConfigForPod`, an init container has at
-/// least the limits of the sidecars before it.
+/// Returns the largest amount that the pod may use, or None if a container has no limit. The function `of` returns the
+/// limit of one container, where 0 or less means that the container has no limit. As in the kubelet's
+/// `ResourceConfigForPod`, an init container has at least the limits of the sidecars before it.
 pub fn limit(pod: &Pod, of: impl Fn(&Container) -> i64) -> Option<i64> {
     let mut all_have_one = true;
     let most = steps(pod, of, |step| all_have_one &= step > 0);
     (all_have_one && most > 0).then_some(most)
 }
 
-/// Walks over the start of the pod and returns the most that it needs at any one time. `each` gets the amount of
-/// every init container together with the sidecars before it, and the amount of every regular container.
+/// Goes through the containers in the order of their start, and returns the largest amount that the pod needs at any
+/// one time. The function `each` gets the amount of every init container together with the sidecars before it, and the
+/// amount of every regular container.
 fn steps(pod: &Pod, of: impl Fn(&Container) -> i64, mut each: impl FnMut(i64)) -> i64 {
     let (mut sidecars, mut most) = (0_i64, 0_i64);
     for container in &pod.spec.init_containers {
@@ -44,7 +46,7 @@ mod tests {
     use super::*;
     use crate::api::test_pods::pod;
 
-    /// Returns the number that is the name of the container.
+    /// Reads the container's name as a number, which is the amount of the container in these tests.
     fn number(container: &Container) -> i64 {
         container.name.parse().unwrap()
     }
@@ -86,8 +88,8 @@ mod tests {
     fn a_container_of_the_start_without_a_limit_leaves_the_pod_without_one() {
         check(&[("0", false)], &["300"], 300, None);
         check(&[("0", true)], &["300"], 300, None);
-        // The kubelet looks only at the sum of an init container and its sidecars, so the init container need not
-        // have a limit.
+        // The kubelet looks only at the sum of an init container and the sidecars before it, so the init container
+        // need not have a limit.
         check(&[("100", true), ("0", false)], &["300"], 400, Some(400));
     }
 }

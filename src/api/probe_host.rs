@@ -1,7 +1,8 @@
 //! The rule for the `host` that a probe or a hook may name (kubelet-probes 3.3, lessons 6). A kubelet allows any
 //! host, so a pod file could make the node send requests anywhere.
 //!
-//! Invariants: pure. A caller that knows the pod's addresses accepts them before it calls these functions.
+//! Invariants: pure. These functions do not know the pod's addresses. A caller that knows the addresses accepts them
+//! before it calls these functions.
 
 use std::net::IpAddr;
 
@@ -14,7 +15,7 @@ use super::validation::probe_field;
 pub struct ProbeHosts<'a> {
     /// Hosts of `allowProbeHosts` in the configuration.
     pub allowed: &'a [String],
-    /// Returns true for an address of this node. Pods on the node's network may name such an address.
+    /// Function that returns true for an address of this node. Pods on the node's network may name such an address.
     pub is_node_address: &'a dyn Fn(IpAddr) -> bool,
 }
 
@@ -56,8 +57,8 @@ pub fn host_refused(host: &str, host_network: bool, hosts: &ProbeHosts<'_>) -> O
 }
 
 /// Returns an error for each probe and each hook of the pod with a host that is refused. The pod's own addresses are
-/// not known before it runs. So a file that names one of them is refused here, although the daemon would use the
-/// address.
+/// not known before the pod runs. So this function refuses a file that names an address of its pod, although the
+/// daemon would use the address.
 pub fn refused_hosts<'a>(pod: &'a Pod, hosts: &ProbeHosts<'_>) -> Vec<FieldError> {
     let named = |listed: Listed<'a>| {
         named_hosts(listed.container)
@@ -75,7 +76,8 @@ pub fn refused_hosts<'a>(pod: &'a Pod, hosts: &ProbeHosts<'_>) -> Vec<FieldError
         .collect()
 }
 
-/// Returns each field in which a container names a host, with the container's action in words and the host.
+/// Returns each field in which a container names a host: the path of the field, the container's action in words, and
+/// the host.
 fn named_hosts(
     container: &Container,
 ) -> impl Iterator<Item = (String, &'static str, &str)> + use<'_> {

@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[serde(transparent)]
 pub struct Quantity(pub String);
 
-/// The value of a quantity. It saturates at ±(2⁶³−1) units, as in Kubernetes. Parts of a nano unit are rounded away
-/// from zero, so that a small value never becomes 0.
+/// The value of a quantity. The value saturates at ±(2⁶³−1) units, as in Kubernetes. Parts of a nano unit are rounded
+/// away from zero, so a small value never becomes 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount {
     nanos: i128,
@@ -21,7 +21,8 @@ pub struct Amount {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuantityError;
 
-/// Largest number of characters in a quantity. The longest number in JSON has fewer, and only 20 digits count.
+/// Largest number of characters in a quantity. The longest number in JSON has fewer characters, and only the first 20
+/// digits of a quantity count.
 pub const LONGEST: usize = 400;
 
 impl fmt::Display for QuantityError {
@@ -43,7 +44,7 @@ impl Amount {
         self.in_steps_of(NANO)
     }
 
-    /// Returns the number of thousandths, rounded up. It saturates at 2⁶³−1.
+    /// Returns the number of thousandths, rounded up. The number saturates at 2⁶³−1.
     pub fn milli_value(self) -> i64 {
         self.in_steps_of(NANO / 1000)
     }
@@ -163,8 +164,8 @@ fn magnitude(whole: &str, fraction: &str, scale: Scale) -> i128 {
     if size > 30 {
         return MOST;
     }
-    // Only the first 20 digits count; the others only decide whether to round up. 10²⁰ · 2⁶⁰ still fits into 128
-    // bits.
+    // Only the first 20 digits count; the digits after them only decide whether to round up. 10²⁰ · 2⁶⁰ still fits
+    // into 128 bits.
     let (head, rest) = digits.split_at(digits.len().min(20));
     let mut inexact = rest.bytes().any(|digit| digit != b'0');
     let tens = tens + rest.len() as i64;

@@ -50,21 +50,21 @@ pub enum ServiceType {
     NodePort,
     /// The service has an address and a port as with `NodePort`, and the addresses that its status names.
     LoadBalancer,
-    /// The service is a name for another name elsewhere. Nothing is proxied.
+    /// The service's name is an alias of a DNS name elsewhere. Nothing is proxied.
     ExternalName,
 }
 
 /// `spec.clusterIP` and `spec.clusterIPs`: the addresses of the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClusterIps {
-    /// The file gives no addresses, so they are allocated from `serviceCIDR`. An `ExternalName` service never gets
-    /// one.
+    /// The file gives no addresses, so the daemon allocates addresses from `serviceCIDR`. An `ExternalName` service
+    /// never gets an address.
     #[default]
     Allocated,
     /// The service is headless (`None`). Its name leads to the pods, and nothing is proxied.
     Headless,
-    /// Addresses from the file, primary first; at most one of each family. If a service of two families gives only
-    /// one address, the daemon allocates the other.
+    /// Addresses from the file, primary first; at most one of each family. If a service of two families gives only one
+    /// address, the daemon allocates the address of the other family.
     Given(Vec<IpAddr>),
 }
 
@@ -86,7 +86,7 @@ pub struct ServicePort {
     pub protocol: Protocol,
     /// Number of the port, 1 to 65535.
     pub port: u16,
-    /// Port of the pods that connections go to. It equals `port` if the file leaves it out.
+    /// Port of the pods that connections go to. A target port that the file leaves out equals `port`.
     pub target_port: TargetPort,
     /// Node port. If it is None and the service's type has node ports, podprobe allocates one.
     pub node_port: Option<u16>,
@@ -113,7 +113,7 @@ pub enum IpFamilyPolicy {
     SingleStack,
     /// The service has both families if the node has both.
     PreferDualStack,
-    /// The service has both families. On a node with a single family it is refused.
+    /// The service has both families. On a node with a single family the service is refused.
     RequireDualStack,
 }
 
@@ -183,7 +183,7 @@ pub struct Service {
     /// `healthCheckNodePort` as the file gives it. If it is None and [`Service::needs_health_check`] is true,
     /// podprobe allocates a port.
     pub health_check_node_port: Option<u16>,
-    /// True if `allocateLoadBalancerNodePorts` is false: ports without a `nodePort` then get none.
+    /// True if `allocateLoadBalancerNodePorts` is false. Ports without a `nodePort` then get no node port.
     pub no_node_ports: bool,
     /// Addresses from `status.loadBalancer.ingress[].ip`, except entries with `ipMode: Proxy`.
     pub ingress_ips: Vec<IpAddr>,
@@ -201,8 +201,8 @@ impl Service {
         self.cluster_ips == ClusterIps::Headless
     }
 
-    /// True if the data path serves the service. It serves no headless service, no `ExternalName` and no service with
-    /// one of the [`NOT_PROXIED_LABELS`].
+    /// True if the data path serves the service. The data path serves no headless service, no `ExternalName` and no
+    /// service with one of the [`NOT_PROXIED_LABELS`].
     pub fn is_proxied(&self) -> bool {
         let left_alone = |label: &&str| self.labels.contains_key(*label);
         self.type_ != ServiceType::ExternalName
@@ -239,7 +239,7 @@ pub struct EndpointConditions {
 /// `endpoints[]` of a slice: a place that connections go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Addresses of the endpoint. All of them lead to it; podprobe uses the first.
+    /// Addresses of the endpoint. All addresses lead to the same endpoint; podprobe uses the first.
     pub addresses: Vec<IpAddr>,
     /// Conditions that decide whether the endpoint gets traffic.
     pub conditions: EndpointConditions,
@@ -258,7 +258,7 @@ pub struct EndpointPort {
     pub name: String,
     /// Protocol of the port: TCP or UDP.
     pub protocol: Protocol,
-    /// Number of the port. None means all ports in the API. Podprobe leads no connection to such a port.
+    /// Number of the port. In the API, None means all ports. Podprobe leads no connection to a port without a number.
     pub port: Option<u16>,
     /// `appProtocol`, which is only shown and has no effect.
     pub app_protocol: Option<String>,

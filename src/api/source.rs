@@ -16,7 +16,7 @@ pub const SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
 pub const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
 /// Annotation of a mirror pod: the hash of the static pod that it mirrors.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
-/// Annotation with the UID of a static pod. The mirror pod has it too.
+/// Annotation with the UID of a static pod. The static pod has this annotation, and its mirror pod too.
 pub const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
 
 /// A kind of pod source.
@@ -41,8 +41,8 @@ impl PodSource {
         }
     }
 
-    /// Returns the source that a pod's annotations name. Before the merge of the sources a pod names none; it then
-    /// counts as a pod from a file.
+    /// Returns the source that a pod's annotations name. The merge of the sources adds the annotation. A pod without
+    /// the annotation counts as a pod from a file.
     pub fn of_annotations(annotations: &BTreeMap<String, String>) -> Self {
         match annotations.get(SOURCE_ANNOTATION).map(String::as_str) {
             Some("api") => Self::Api,
@@ -51,8 +51,8 @@ impl PodSource {
         }
     }
 
-    /// True if the pods of this source are static. The node gives static pods their identity. They exist without an
-    /// API server, and they may not reference objects that only an API server holds.
+    /// True if the pods of this source are static. The node gives static pods their identity. Static pods exist
+    /// without an API server, and they may not reference objects that only an API server holds.
     pub fn is_static(self) -> bool {
         match self {
             Self::File | Self::Http => true,
@@ -119,8 +119,8 @@ impl<'a> PodOrigin<'a> {
         }
     }
 
-    /// Returns the texts that make the UID of a static pod, together with its content (kubelet-probes 6.1). Returns
-    /// None if the source gives its pods UIDs.
+    /// Returns the texts from which, together with the pod's content, the UID of a static pod is made
+    /// (kubelet-probes 6.1). Returns None if the source gives its pods UIDs.
     pub fn uid_texts(&self) -> Option<Vec<String>> {
         match self {
             Self::File { node_name, path } => Some(vec![

@@ -6,8 +6,8 @@
 //! either in a type or in the table.
 //!
 //! Invariant: pure, and every path gets a verdict. An unknown field inside a security context, resources, a probe, a
-//! hook or a volume refuses the pod. So does a field that is likely misspelt or misplaced, if its absence would
-//! matter.
+//! hook or a volume refuses the pod. A field that is likely misspelt or misplaced refuses the pod too, if the field
+//! that the user meant would matter.
 
 pub(super) mod fields;
 mod rules;
@@ -55,7 +55,7 @@ pub(crate) fn verdict(source: PodSource, path: &[Step], value: &Value) -> Verdic
     }
 }
 
-/// True if the fields of the value at `path` are known. The value must then be an object.
+/// True if the fields of the value at `path` are known. In this case the value must be an object.
 pub(crate) fn must_be_object(path: &[Step]) -> bool {
     level_at(path).is_some()
 }
@@ -112,7 +112,7 @@ fn judge(rule: &Rule, at: &str, source: PodSource, value: &Value) -> Verdict {
     }
 }
 
-/// Returns the verdict on a field that is unknown both to Kubernetes and to podprobe at this place.
+/// Returns the verdict on a field that is unknown both to Kubernetes and to podprobe in the object `around`.
 fn unknown(level: &Level, key: &str, around: &[Step], at: &str) -> Verdict {
     let at = clip(at);
     if let Some(name) = spelling::nearest(key, level.names()) {
@@ -138,8 +138,9 @@ fn unknown(level: &Level, key: &str, around: &[Step], at: &str) -> Verdict {
     Verdict::Warn(format!("{at}: not acted on: unknown field"))
 }
 
-/// Returns the place where a field of this name belongs. Short names (`name`, `path`) occur at many places and do not
-/// count. `pullPolicy` does not count either: a person who writes it elsewhere does not mean the field of a volume.
+/// Returns the place where a field of this name belongs. Returns None if no place is known, and for short names
+/// (`name`, `path`), which occur at many places. `pullPolicy` has no place either: a person who writes it outside of
+/// an image volume does not mean the field of the volume.
 fn misplaced(key: &str) -> Option<&'static str> {
     let is_telling = key.len() > 6 && key != "pullPolicy" && key != "reference";
     let home = |level: &&Level| is_telling && level.fields().contains(&key);
@@ -152,8 +153,8 @@ fn misplaced(key: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns an error for each value that podprobe reads but does not support. Such a pod is refused, because it would
-/// run differently from what its file says.
+/// Returns an error for each value that podprobe reads but does not support. A pod with such a value is refused,
+/// because it would run differently from what its file says.
 pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for listed in pod.spec.listed() {
@@ -178,8 +179,8 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
     errors
 }
 
-/// Refuses claims that are used as block volumes. The API allows such claims, but here every claim is a directory.
-/// The text is that of a kubelet for a claim that is a directory.
+/// Refuses claims that are used as block volumes. The API allows such claims, but podprobe makes a directory of every
+/// claim. The text of the error is the kubelet's text for a claim that is a directory.
 fn block_claims(errors: &mut Vec<FieldError>, pod: &Pod) {
     let is_claim = |name: &str| {
         let mut volumes = pod.spec.volumes.iter();
@@ -198,7 +199,7 @@ fn block_claims(errors: &mut Vec<FieldError>, pod: &Pod) {
     }
 }
 
-/// True if the node can give this resource to a container. Nothing here gives out other resources, such as those of
+/// True if the node can give this resource to a container. A node has no other resources to give, such as those of
 /// device plugins.
 fn is_of_the_node(resource: &str) -> bool {
     ["cpu", "memory", "ephemeral-storage"].contains(&resource) || huge_pages::is_resource(resource)

@@ -11,8 +11,8 @@ const NAME_FORM: &str = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z
 const PATTERN_FORM: &str =
     r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$";
 
-/// Safe parameters, which do not affect other pods. Each has the kernel version (major, minor) in which it became
-/// namespaced.
+/// Safe parameters, which do not affect other pods. Each has the kernel version (major, minor) from which each
+/// namespace has its own value.
 const SAFE: [(&str, (u32, u32)); 12] = [
     ("kernel.shm_rmid_forced", (0, 0)),
     ("net.ipv4.ip_local_port_range", (0, 0)),
@@ -55,7 +55,7 @@ pub enum SysctlError {
     },
 }
 
-/// The namespace that gives a parameter its own value.
+/// The type of the namespace that a parameter belongs to. Each namespace has its own value of the parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SysctlNamespace {
     /// The namespace of System V IPC and message queues.
@@ -96,7 +96,8 @@ pub fn path(normalized: &str) -> String {
     normalized.chars().map(swap).collect()
 }
 
-/// Returns the namespace that a parameter belongs to, by its normalized name; None if it is not known to be in one.
+/// Returns the namespace that a parameter belongs to, by its normalized name; None if the parameter is not known to
+/// belong to a namespace.
 pub fn namespace_of(name: &str) -> Option<SysctlNamespace> {
     match name {
         "kernel.sem"

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::pod::Pod;
 use super::raw_object::RawObject;
 
-/// Builds a pod of namespace `default` with its name as UID. It gets no defaults and no validation.
+/// Builder of a pod in the namespace `default` with its name as UID. The builder adds no defaults and validates
+/// nothing.
 pub(crate) struct PodBuilder(Value);
 
 /// Returns a builder for a pod of that name, without containers.

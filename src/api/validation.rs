@@ -108,7 +108,8 @@ fn object_metadata(meta: &ObjectMeta, name_rule: fn(&str) -> Vec<String>) -> Vec
     errors
 }
 
-/// Checks the UID. It is part of the names of directories and cgroups, and may not lead out of them.
+/// Checks the UID. The UID is part of the names of directories and cgroups, so it may not contain dots and slashes,
+/// which could lead to other directories.
 fn uid(errors: &mut Vec<FieldError>, meta: &ObjectMeta) {
     let uid = meta.uid.as_str();
     let plain = uid

@@ -32,8 +32,8 @@ pub enum IntOrString {
 }
 
 impl<'de> Deserialize<'de> for IntOrString {
-    /// Reads a number or a text. It is written by hand, because the error of a derived untagged enum does not say
-    /// what was expected.
+    /// Reads a number or a text. The function is written by hand, because the error of a derived untagged enum does
+    /// not say what was expected.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Port;
         impl Visitor<'_> for Port {

@@ -34,8 +34,8 @@ pub struct Container {
     pub ports: Vec<ContainerPort>,
     /// Environment variables. `$(VAR)` in a value is replaced by the value of an earlier variable.
     pub env: Vec<EnvVar>,
-    /// ConfigMaps and Secrets that become variables, one for each key. A variable of the same name in `env` replaces
-    /// them.
+    /// ConfigMaps and Secrets that become variables, one for each key. A variable in `env` replaces the variable of
+    /// the same name from these objects.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env_from: Vec<EnvFromSource>,
     /// Limits and requests of resources.
@@ -56,14 +56,14 @@ pub struct Container {
     /// rules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restart_policy_rules: Vec<RestartRule>,
-    /// Probe that restarts the container when it fails.
+    /// Probe that restarts the container when the probe fails.
     pub liveness_probe: Option<Probe>,
-    /// Probe that decides about traffic: the container gets traffic only while it succeeds.
+    /// Probe that decides about traffic: the container gets traffic only while the probe succeeds.
     pub readiness_probe: Option<Probe>,
-    /// Probe that tells whether the container has started. The other two probes wait for its success; its failure
-    /// restarts the container.
+    /// Probe that tells whether the container has started. Liveness and readiness are not probed until this probe has
+    /// succeeded. If this probe fails, the container is restarted.
     pub startup_probe: Option<Probe>,
-    /// Hooks that run after the container's start and before its end, and the signal that ends it.
+    /// Hooks that run after the container's start and before its end, and the signal that ends the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<Lifecycle>,
     /// Path of the termination message file in the container; default `/dev/termination-log`.
@@ -74,8 +74,8 @@ pub struct Container {
     pub security_context: SecurityContext,
     /// True if the container's standard input stays open; otherwise the input is /dev/null.
     pub stdin: bool,
-    /// True if the container's standard input ends when the first client that was attached to it leaves. It has no
-    /// effect if the container has a terminal.
+    /// True if the container's standard input ends when the first client that was attached to it leaves. The field has
+    /// no effect if the container has a terminal.
     pub stdin_once: bool,
     /// True if the container gets a terminal. Its output is then a single stream.
     pub tty: bool,
@@ -142,6 +142,6 @@ pub struct ResourceRequirements {
     /// not enforced. Any other name refuses the pod.
     pub limits: BTreeMap<String, Quantity>,
     /// Requests by resource; default the limits. The request of cpu becomes the cpu shares or weight of the cgroup.
-    /// The others are only counted.
+    /// Requests of other resources are only counted.
     pub requests: BTreeMap<String, Quantity>,
 }

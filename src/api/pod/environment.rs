@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::quantity::Quantity;
 
-/// An environment variable with a literal value or a reference to one.
+/// An environment variable. Its value is literal or comes from a reference.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvVar {
@@ -53,7 +53,7 @@ pub struct ResourceFieldSelector {
     pub container_name: String,
     /// Limit or request, such as `limits.cpu` or `requests.memory`.
     pub resource: String,
-    /// Unit that the value is divided by; 1 when it is missing or 0.
+    /// Unit that the value is divided by. A divisor that is missing or 0 counts as 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub divisor: Option<Quantity>,
 }
@@ -66,7 +66,7 @@ pub struct KeySelector {
     pub name: String,
     /// Key in the data of the object.
     pub key: String,
-    /// True if a missing object or key leaves the variable out.
+    /// True if the variable is left out when the object or the key is missing. Otherwise the container does not start.
     pub optional: Option<bool>,
 }
 

@@ -11,11 +11,12 @@ pub struct Lifecycle {
     /// Hook that runs after the container has started. If it fails, the container is killed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub post_start: Option<Hook>,
-    /// Hook that runs before the container gets its stop signal. Its time counts in the grace period.
+    /// Hook that runs before the container gets its stop signal. The time that the hook takes counts in the grace
+    /// period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pre_stop: Option<Hook>,
-    /// Signal that ends the container, such as `SIGUSR1` or `SIGRTMIN+3`. It replaces the stop signal of the image,
-    /// and needs `spec.os.name`.
+    /// Signal that ends the container, such as `SIGUSR1` or `SIGRTMIN+3`. The signal replaces the stop signal of the
+    /// image. A pod that sets the signal must also set `spec.os.name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_signal: Option<String>,
 }
@@ -52,8 +53,8 @@ pub struct Hook {
     /// Action that sends an HTTP GET to a server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_get: Option<HttpGetAction>,
-    /// Action that opens a TCP connection. It is valid, but always fails: the API keeps the field for old objects
-    /// only.
+    /// Action that opens a TCP connection. This action is valid, but always fails: the API keeps the field for old
+    /// objects only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_socket: Option<TcpSocketAction>,
     /// Action that waits.

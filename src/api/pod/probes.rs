@@ -10,7 +10,8 @@ use super::actions::{ExecAction, GrpcAction, HttpGetAction, TcpSocketAction};
 /// The type of a probe. A container has at most one probe of each type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ProbeType {
-    /// Probe that tells whether the container has started. The other two probes wait until it has succeeded once.
+    /// Probe that tells whether the container has started. The liveness and readiness probes wait until the startup
+    /// probe has succeeded once.
     Startup,
     /// Probe that decides whether the container gets traffic.
     Readiness,

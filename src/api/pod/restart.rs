@@ -15,8 +15,8 @@ pub enum RestartPolicy {
     Never,
 }
 
-/// Reads the restart policy of a container. It may not be empty, unlike the pod's policy: an empty text read as
-/// Always would make an init container a sidecar.
+/// Reads the restart policy of a container. Unlike the pod's policy, the text may not be empty. An empty text would be
+/// read as Always, and Always makes an init container a sidecar.
 pub(super) fn own_restart_policy<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<RestartPolicy>, D::Error> {

@@ -14,7 +14,7 @@ pub struct PodSecurityContext {
     pub run_as_non_root: Option<bool>,
     /// Extra groups of each container's first process.
     pub supplemental_groups: Vec<i64>,
-    /// Rule for the groups that the image gives its user. `Merge` (default) adds them to `supplementalGroups`;
+    /// Rule for the groups that the image gives its user. `Merge` (default) adds these groups to `supplementalGroups`;
     /// `Strict` leaves them out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub supplemental_groups_policy: Option<String>,
@@ -27,7 +27,8 @@ pub struct PodSecurityContext {
     pub fs_group_change_policy: Option<String>,
     /// Seccomp profile of the containers; default `Unconfined`.
     pub seccomp_profile: Option<SeccompProfile>,
-    /// AppArmor profile of the containers. The default is the runtime's own profile if that is loaded on the node.
+    /// AppArmor profile of the containers. The default is the runtime's own profile if the node has loaded that
+    /// profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_armor_profile: Option<AppArmorProfile>,
     /// Kernel parameters that are set in the pod's own namespaces.
@@ -69,7 +70,7 @@ pub struct AppArmorProfile {
     pub localhost_profile: Option<String>,
 }
 
-/// `securityContext` of a container. Each field replaces that of the pod.
+/// `securityContext` of a container. Each field replaces the field of the same name in the pod's security context.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SecurityContext {

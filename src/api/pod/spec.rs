@@ -81,8 +81,8 @@ pub struct PodSpec {
     /// The operating system that the node must have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub os: Option<PodOs>,
-    /// Resources that the pod costs the node besides its containers. In a cluster, an API server copies them from the
-    /// runtime class.
+    /// Resources that the pod costs the node besides its containers. In a cluster, an API server copies these
+    /// resources from the runtime class.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub overhead: BTreeMap<String, Quantity>,
     /// Priority of the pod. If the file gives none, the decoder takes the priority of `priorityClassName`.

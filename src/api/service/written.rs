@@ -1,5 +1,5 @@
-//! Service, EndpointSlice and Endpoints as files contain them: the fields that podprobe reads, in the API's names and
-//! types, and the API's defaults for them.
+//! The types into which the decoder reads Service, EndpointSlice and Endpoints objects from files. They have the
+//! fields that podprobe reads, in the API's names and types. Functions set the API's defaults for these fields.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ pub(crate) const NONE: &str = "None";
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenService {
-    // The decoder checks `apiVersion` and `kind` before this type is read. Both fields are here so that they count as
-    // read.
+    // The decoder checks `apiVersion` and `kind` before it reads this type. The type has both fields, because the
+    // decoder reports fields that no type has as unread.
     #[serde(rename = "apiVersion")]
     _api_version: IgnoredText,
     #[serde(rename = "kind")]
@@ -69,7 +69,7 @@ pub(crate) struct WrittenServicePort {
     pub(crate) app_protocol: Option<String>,
 }
 
-/// `spec.sessionAffinityConfig`: for how long a client keeps its endpoint.
+/// `spec.sessionAffinityConfig`: the settings of a session affinity.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenAffinityConfig {
@@ -84,7 +84,7 @@ pub(crate) struct WrittenClientIp {
     pub(crate) timeout_seconds: Option<i32>,
 }
 
-/// `status` of a Service. A file can give the addresses of a load balancer elsewhere in it.
+/// `status` of a Service. In the status, a file can give the addresses of a load balancer outside of the node.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenStatus {
@@ -252,7 +252,7 @@ pub(crate) struct WrittenEndpoints {
     pub(crate) subsets: Vec<WrittenSubset>,
 }
 
-/// `subsets[]` of an Endpoints object. Each address of a subset has each of its ports.
+/// `subsets[]` of an Endpoints object. Each address of a subset has each port of the subset.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenSubset {

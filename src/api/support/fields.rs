@@ -12,8 +12,8 @@ pub(in crate::api) fn of<'de, T: Deserialize<'de>>() -> &'static [&'static str] 
     }
 }
 
-/// A deserializer without data. When a struct asks it for its fields, the deserializer returns their names as an
-/// error.
+/// A deserializer without data. When a struct asks the deserializer for its fields, the deserializer returns the names
+/// of the fields as an error.
 struct Ask;
 
 /// The names of the fields that a struct asked for.

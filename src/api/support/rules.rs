@@ -29,7 +29,7 @@ pub(super) enum Rule {
     ReferenceSource(&'static str),
 }
 
-/// An object inside of a pod: its path, the fields that a type reads, and rules for the others.
+/// The level of an object inside of a pod: its path, the fields that a type reads, and rules for the other fields.
 pub(super) struct Level {
     /// Path of the object without indexes. `probe` stands for each of the three probes, `hook` for both hooks, and
     /// `containers` also for init containers.
@@ -221,7 +221,7 @@ const PROJECTION: &[(&str, Rule)] = &[
     ),
 ];
 
-/// Returns an object whose unknown fields only cause warnings.
+/// Returns the level of an object whose unknown fields only cause warnings.
 const fn open(
     at: &'static str,
     read: fn() -> &'static [&'static str],
@@ -235,7 +235,7 @@ const fn open(
     }
 }
 
-/// Returns an object whose unknown fields refuse the pod.
+/// Returns the level of an object whose unknown fields refuse the pod.
 const fn strict(
     at: &'static str,
     read: fn() -> &'static [&'static str],
@@ -249,7 +249,7 @@ const fn strict(
     }
 }
 
-/// Every object of a pod that a type reads.
+/// The levels of all objects of a pod.
 pub(super) static LEVELS: [Level; 76] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
@@ -565,7 +565,7 @@ pub(super) fn asks_for_nothing(value: &Value) -> bool {
     }
 }
 
-/// Returns why a pod of this source may not reference `what` (kubelet-probes 1.6).
+/// Returns why a pod of this source may not reference the object that `what` names (kubelet-probes 1.6).
 pub(super) fn no_reference(source: PodSource, what: &str) -> String {
     if source.is_static() {
         format!("static pods may not reference {what}")

@@ -15,7 +15,7 @@ pub(crate) fn parse_ip(text: &str) -> Option<IpAddr> {
     text.parse().ok().map(|ip: IpAddr| ip.to_canonical())
 }
 
-/// Checks an IP address, as the API's `IsValidIP` does.
+/// Checks an IP address, as the API's `IsValidIP` does. Returns None if the address has an error.
 pub(super) fn valid_ip(errors: &mut Vec<FieldError>, path: &str, text: &str) -> Option<IpAddr> {
     let ip = parse_ip(text);
     if ip.is_none() {
@@ -31,7 +31,8 @@ fn no_ip(text: &str) -> &'static str {
     if dotted { LEADING_ZEROS } else { NO_IP }
 }
 
-/// Checks an address of the family, as the API's `IsValidIPv4Address` and `IsValidIPv6Address` do.
+/// Checks an address of the family, as the API's `IsValidIPv4Address` and `IsValidIPv6Address` do. Returns None if the
+/// address has an error.
 pub(super) fn valid_ip_of(
     errors: &mut Vec<FieldError>,
     family: IpFamily,

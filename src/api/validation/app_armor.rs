@@ -74,7 +74,8 @@ pub(super) fn validate_annotations(
     }
 }
 
-/// Checks that a container's annotation agrees with its field or, if it has none, with the pod's field.
+/// Checks that a container's annotation agrees with the container's field or, if the container has no such field, with
+/// the pod's field.
 pub(super) fn validate_agreement(errors: &mut Vec<FieldError>, meta: &ObjectMeta, spec: &PodSpec) {
     let of_pod = spec.security_context.app_armor_profile.as_ref();
     for listed in spec.listed() {

@@ -80,8 +80,8 @@ pub(super) fn one_of(errors: &mut Vec<FieldError>, value: &str, supported: &[&st
     }
 }
 
-/// Checks that a value is among the known ones. Unlike [`one_of`] it has no error of its own for an empty value,
-/// because the value has a default.
+/// Checks that a value is among the known ones. Unlike [`one_of`], this check has no error of its own for an empty
+/// value, because the value has a default.
 pub(super) fn supported(errors: &mut Vec<FieldError>, path: &str, value: &str, known: &[&str]) {
     if !known.contains(&value) {
         errors.push(FieldError::not_supported(path, value, known));

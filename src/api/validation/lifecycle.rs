@@ -85,7 +85,7 @@ fn sleep(sleep: &SleepAction, grace: Option<i64>, path: String) -> Vec<FieldErro
     vec![FieldError::invalid(path, sleep.seconds, detail)]
 }
 
-/// Checks a stop signal. If `spec.os` names another system than linux, the error for that is elsewhere.
+/// Checks a stop signal. If `spec.os` names another system than linux, another check reports the error.
 fn stop_signal(signal: &str, spec: &PodSpec, path: String) -> Option<FieldError> {
     let Some(os) = &spec.os else {
         let why = "may not be set for containers with empty `spec.os.name`";

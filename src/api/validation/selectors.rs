@@ -29,8 +29,8 @@ pub(super) const VOLUME_FIELDS: [&str; 5] = [
     "metadata.uid",
 ];
 
-/// Every field of a pod that the API knows as a field label. The fields that variables or volumes can use are a part
-/// of them.
+/// Every field of a pod that the API knows as a field label. The list includes the fields that variables or volumes
+/// can use.
 const FIELDS: [&str; 14] = [
     "metadata.annotations",
     "metadata.labels",

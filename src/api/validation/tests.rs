@@ -13,7 +13,8 @@ fn texts<T: ToString>(errors: &[T]) -> Vec<String> {
     errors.iter().map(T::to_string).collect()
 }
 
-/// Returns a valid pod with its defaults. Its only container has the fields of `more`, and its spec those of `spec`.
+/// Returns a valid pod with its defaults. The only container has the fields of `more`, and the pod's spec has the
+/// fields of `spec`.
 fn pod_with(more: Value, spec: Value) -> Pod {
     let mut raw = json!({"metadata": {"name": "a", "namespace": "d", "uid": "u"}, "spec": {
         "containers": [{"name": "c", "image": "i:1"}], "volumes": [{"name": "v"}]}});
