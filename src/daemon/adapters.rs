@@ -27,8 +27,8 @@ use crate::pods::status::StatusManager;
 use crate::pods::sync_loop::{ProbeHousekeeping, RuntimeHealthError, RuntimeView};
 use crate::pods::workers::{PodCache, Probes, Traffic};
 
-/// Longest wait of a sync for a status that is newer than its last run. A relist takes at most a second, or longer on
-/// a busy disk.
+/// Longest time for which a sync waits for a status that is newer than the sync before. A relist takes at most a
+/// second, or longer on a busy disk.
 const STATUS_CEILING: Duration = Duration::from_secs(20);
 
 /// The status manager and the runtime's cache, from which probe workers read the statuses of pods.
@@ -56,7 +56,7 @@ impl StatusSource for Seen {
     }
 }
 
-/// Longest wait of a pod that ends until the data path of services has withdrawn it.
+/// Longest time for which the end of a pod waits until the data path of services no longer leads to the pod.
 const WITHDRAWAL: Duration = Duration::from_secs(1);
 
 /// The data path of services, as the syncer sees it.
@@ -76,7 +76,7 @@ impl Traffic for Withdrawal {
     }
 }
 
-/// Longest wait for a service that has just been added. It is usually known within a few milliseconds.
+/// Longest wait for a service that has just been added. Usually the service is known within a few milliseconds.
 const SERVICES: Duration = Duration::from_secs(1);
 
 /// The services that containers get variables for.
@@ -88,8 +88,8 @@ pub(super) struct ServiceLinks {
 }
 
 impl ServiceVariables for ServiceLinks {
-    /// Waits until services are known, at most until `FIRST_WAIT` after the daemon's start. The thread of services
-    /// waits just as long for a source that has not been read.
+    /// Waits until services are known, at most until `FIRST_WAIT` after the daemon's start. The thread `proxy`, which
+    /// finds the services, waits just as long for a source that has not been read.
     fn wait(&self, cancel: &Cancel) {
         let left = (self.started + FIRST_WAIT).since(Moment::now());
         self.known.wait_first(cancel, left);
@@ -169,8 +169,8 @@ impl PodCache for RuntimeCache {
             .cache()
             .get_newer_than(uid, since, Duration::ZERO)
             .or_else(|_| {
-                // Does not wait for the next full relist: PLEG lists a pod on its own if a worker has just acted on
-                // it.
+                // Does not wait for the next full relist: PLEG lists a single pod if a worker has just acted on the
+                // pod.
                 self.0.request(uid);
                 self.0.cache().get_newer_than(uid, since, STATUS_CEILING)
             })

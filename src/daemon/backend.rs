@@ -1,4 +1,4 @@
-//! The backend of the server and the live table: what they read from the daemon, and what they ask of it.
+//! The backend, which gives the daemon's data to the server and to the live table, and takes their requests.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub(super) struct DaemonBackend {
     pub(super) counted: Counted,
     /// Progress of the sync loop.
     pub(super) heartbeat: Arc<Heartbeat>,
-    /// Progress of the other long-lived threads.
+    /// Progress of the long-lived threads except the sync loop and the thread of PLEG.
     pub(super) roster: Arc<Roster>,
 }
 
@@ -134,7 +134,8 @@ impl Shown for DaemonBackend {
     }
 
     fn services(&self) -> Vec<ServiceView> {
-        // A daemon that has just started does not know its services yet, so this waits for them.
+        // A daemon that has just started does not know its services yet, so this call waits for the first table of
+        // services.
         self.services
             .views((self.started + FIRST_READING).since(Moment::now()))
     }
@@ -154,8 +155,8 @@ impl Shown for DaemonBackend {
 }
 
 impl DaemonBackend {
-    /// Returns all pods after every source has been read or has failed. A daemon that has just started knows no pods
-    /// before.
+    /// Returns all pods after every source has been read or has failed. Before that, a daemon that has just started
+    /// knows no pods.
     fn everything(&self) -> SnapshotUpdate {
         let awaited = |source: &PodSource| !self.sources.files.has_problem(*source);
         while self.sources.config.unseen().iter().any(awaited)
@@ -194,7 +195,7 @@ impl DaemonBackend {
     }
 
     /// Reports the progress of pulls to all watchers. Pulls do not report their progress themselves. Instead each
-    /// watcher calls this at least twice a second.
+    /// watcher calls this function at least twice a second.
     fn tell_of_pulls(&self) {
         for uid in self.kuberuntime.images().pulls_to_tell(Moment::now()) {
             self.pods.feed.tell(&uid.as_str().into(), Aspect::Pulls);
@@ -222,8 +223,8 @@ impl DaemonBackend {
         missing.map(|m| m.text.clone()).collect()
     }
 
-    /// Returns the pods for which `wanted` is true: those that run or should run, and those that are ending. The
-    /// second value is true for a pod that is being removed.
+    /// Returns the pods for which `wanted` is true, among the pods that run or should run and the pods that are
+    /// ending. The second value of each pair is true for a pod that is being removed.
     pub(super) fn shown(&self, wanted: impl Fn(&Pod) -> bool) -> Vec<(Arc<Pod>, bool)> {
         // The manager is read before the workers. A pod that is removed leaves the manager only after its worker has
         // the order to end, so no pod is missed.
@@ -241,7 +242,7 @@ impl DaemonBackend {
             .collect()
     }
 
-    /// Returns advice on probes that the file has changed, but that the probe workers do not use.
+    /// Returns advice on probes that the file has changed while the probe workers go on with the old probes.
     fn outdated_probes(&self, pod: &Pod) -> Vec<String> {
         let path = |name: &str| {
             let found = pod.spec.find(name);
@@ -301,7 +302,8 @@ fn runtime_pod(pod: &RuntimePodStatus) -> Value {
     })
 }
 
-/// True if a container that runs or mounts this image is waiting for it, by the waiting reason of the container.
+/// True if a container that runs or mounts this image is waiting for the image, by the waiting reason of the
+/// container.
 fn waits_for_image(pod: &Pod, status: &PodStatus, image: &str) -> bool {
     let is_of = |v: &Volume| v.image.as_ref().is_some_and(|i| i.reference == image);
     let mounts = |c: &Container| {
@@ -343,7 +345,8 @@ mod tests {
         pods.iter().map(|p| p.uid()).collect()
     }
 
-    /// All pods of this test have ended already, so the daemon starts nothing.
+    /// A client that asks right after the daemon's start gets every pod, and a watcher gets only the pods that change.
+    /// All pods of this test have ended already, so the daemon starts no containers.
     #[test]
     fn a_daemon_that_has_just_started_knows_its_pods_and_a_watcher_gets_what_changed() {
         if !crate::skip::is_root() {

@@ -49,7 +49,7 @@ const CHECK_STACK: usize = 16 << 10;
 
 impl Health for DaemonBackend {
     /// Runs the checks. A restart of the daemon can repair the sync loop, PLEG and the other long-lived threads, so
-    /// their checks count for liveness. It cannot repair the runtime, the disk or a lack of threads.
+    /// their checks count for liveness. A restart cannot repair the runtime, the disk or a lack of threads.
     fn checks(&self) -> Vec<Check> {
         let now = Moment::now();
         let check = |name, failure, is_liveness| Check {
@@ -88,11 +88,11 @@ impl DaemonBackend {
     }
 }
 
-/// Function that starts a thread. Tests use one that fails.
+/// Function that starts a thread. A test passes a function that fails.
 type Spawn = fn(Builder, fn()) -> io::Result<JoinHandle<()>>;
 
-/// Checks that the node can start one more thread. Without it no pod starts, and the daemon only answers requests for
-/// health.
+/// Checks that the node can start one more thread. If the node cannot, no pod starts, and the daemon only answers
+/// requests for health.
 fn has_thread(spawn: Spawn) -> Result<(), CheckError> {
     let thread = Builder::new().name("check".into());
     let ended = spawn(thread.stack_size(CHECK_STACK), || {});

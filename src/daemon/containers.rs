@@ -30,8 +30,8 @@ impl DaemonBackend {
         found.map(|(pod, _)| pod).ok_or(Unreachable::NoPod)
     }
 
-    /// Returns the id of the instance that runs now. The runtime is asked, because PLEG's cache is up to a second
-    /// old.
+    /// Returns the id of the container's instance that runs now. The runtime is asked, because PLEG's cache is up to a
+    /// second old.
     fn running(&self, name: &ContainerName) -> Result<ContainerId, Unreachable> {
         self.running_as(name).map(|(id, _)| id)
     }

@@ -62,7 +62,7 @@ pub enum EndError {
     Threads {
         /// Name and state of each thread.
         threads: Vec<String>,
-        /// Time that the threads had to end.
+        /// Time that the threads were given to end.
         limit: Duration,
     },
     /// A source of pods still runs, and may add pods again.
@@ -71,12 +71,12 @@ pub enum EndError {
     /// The sync loop does not accept the order to remove the pods.
     #[error("cannot remove the pods: {0}")]
     SyncLoop(SendTimeoutError<()>),
-    /// Pods are still there.
+    /// Pods are not removed in time.
     #[error("not removed within {limit:?}: {}", pods.join(", "))]
     Pods {
         /// Full name of each pod.
         pods: Vec<String>,
-        /// Time that the pods had to end.
+        /// Time that the pods were given to end.
         limit: Duration,
     },
     /// The runtime cannot list the pods that are left.

@@ -1,4 +1,5 @@
-//! The garbage collector of the sync loop. It drops what the daemon keeps of a pod when the pod is gone.
+//! The garbage collector of the sync loop. The collector drops the data that the daemon keeps about pods that are
+//! gone.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the checkpoint tells about the last daemon.
+//! Knowledge about the last daemon, taken from the checkpoint.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,8 +13,8 @@ pub(super) struct LastDaemon {
     pub(super) pods: HashSet<PodUid>,
     /// The last values of `ready` and `started` for each container that ran.
     pub(super) readiness: HashMap<ContainerId, RestoredReady>,
-    /// Containers that ended with the node, by pod and name. Empty if the node has not been rebooted since the last
-    /// daemon.
+    /// Containers that a reboot of the node ended, by pod and name. Empty if the node has not been rebooted since the
+    /// last daemon.
     pub(super) ended_with_the_node: Vec<(PodUid, String)>,
 }
 

@@ -199,7 +199,8 @@ impl DaemonBackend {
     }
 }
 
-/// Appends the numbers of pods. Every pod of a file or URL is static.
+/// Appends the numbers of desired and of active pods. Every pod comes from a file or a URL, so the numbers are
+/// reported as those of static pods.
 fn write_pod_counts(desired: usize, active: usize, out: &mut String) {
     for (name, help, n) in [
         (
@@ -218,7 +219,7 @@ fn write_pod_counts(desired: usize, active: usize, out: &mut String) {
     }
 }
 
-/// Appends the numbers of running pods and of containers by state, as PLEG listed them last.
+/// Appends the number of running pods and the numbers of containers by state, from PLEG's last listing.
 fn write_running(pods: &[Arc<RuntimePodStatus>], out: &mut String) {
     let ready = pods.iter().filter(|p| p.sandboxes.iter().any(|s| s.ready));
     let help = "Number of pods that have a running pod sandbox";
@@ -251,7 +252,7 @@ fn write_problems(problems: &BTreeMap<PodSource, Vec<FileProblem>>, out: &mut St
     let mut family = Family::new(out, "podprobe_refused_file_info", Kind::Gauge, help);
     let refused = problems.values().flatten().filter(|p| !p.is_in_use);
     for problem in refused.take(MAX_FILES) {
-        // A person may read the name on a terminal.
+        // A person may read the file's name on a terminal, so unsafe characters are replaced.
         family.value(&[("file", &replace(&problem.file, is_unsafe))], 1);
     }
 }

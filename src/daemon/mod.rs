@@ -45,13 +45,14 @@ use crate::engine::shims::ShimRuntime;
 use crate::face::server::Backend;
 use crate::net::proxy::userspace;
 
-/// Longest wait of a shutdown for probes that wait for an answer over the network. Their timeouts may be much longer.
+/// Longest wait of a shutdown for probes that wait for an answer over the network. The timeouts of such probes may be
+/// much longer.
 const PROBES_LIMIT: Duration = Duration::from_secs(1);
 
 /// A running daemon.
 pub struct Daemon {
     running: Running,
-    /// The threads of the daemon; None after they were told to end.
+    /// The threads of the daemon; None after the threads got the order to end.
     threads: Mutex<Option<Threads>>,
     /// Lock of the root, held until the process ends. So a root has only one daemon.
     _lock: Flock<File>,
@@ -69,9 +70,9 @@ fn protect() {
 }
 
 impl Daemon {
-    /// Blocks the signals that [`Self::wait_for_signal`] waits for, and signals without a meaning for the daemon. It
-    /// must run before the process starts its first thread. A thread that does not block these signals would end with
-    /// one of them, and the daemon with it.
+    /// Blocks the signals that [`Self::wait_for_signal`] waits for, and signals without a meaning for the daemon. This
+    /// function must run before the process starts its first thread. A signal that some thread does not block would
+    /// end the whole daemon.
     pub fn block_signals() {
         signals::block();
     }
@@ -152,7 +153,7 @@ impl Daemon {
         backend.workers.stop();
         runtime.interrupt();
         backend.pleg.cache().close();
-        // Wakes the threads that wait for a change, so that they see that they should end.
+        // Wakes the threads that wait for a change, so that each of these threads sees that it should end.
         backend.pods.feed.wake();
         let workers = backend.workers.shutdown(left());
         // The proxy stops after the workers, so that no rule of a service stays in force for a pod that has just
@@ -220,8 +221,8 @@ impl Daemon {
         }
     }
 
-    /// Removes the cgroups of pods that have ended, which each listing of the pods does. The listing is repeated,
-    /// because a listing of another thread may have begun before a pod ended.
+    /// Removes the cgroups of pods that have ended. Each listing of the pods does so. The listing is repeated, because
+    /// a listing of another thread may have begun before a pod ended.
     fn remove_cgroups(&self) -> Result<(), EndError> {
         let end = Instant::now() + Duration::from_secs(2);
         let top = &self.running.cgroup;
@@ -235,7 +236,7 @@ impl Daemon {
         }
     }
 
-    /// Removes the services, so that no client is sent to a pod that is gone.
+    /// Removes the services from the data path, so that no client is sent to a pod that is gone.
     fn remove_services(&self, deadline: Instant) {
         let Running {
             backend,

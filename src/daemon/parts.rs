@@ -1,4 +1,4 @@
-//! The parts of the daemon. [`Shared`] has the parts that many others write and read; [`Made`] has the parts that
+//! The parts of the daemon. [`Shared`] has the parts that many other parts write and read; [`Made`] has the parts that
 //! work on pods. Each function makes one part from the parts that it needs.
 
 use std::cell::RefCell;
@@ -48,12 +48,12 @@ pub(super) struct Engine {
     pub(super) networks: Arc<Networks>,
     /// Service that gives containers their images.
     pub(super) images: Arc<dyn ImageService>,
-    /// Image store in which old images are removed.
+    /// Image store that old images are removed from.
     pub(super) store: ImageStore,
 }
 
-/// The channels that wake the sync loop and carry no data. A wake-up that the loop has not received yet also counts
-/// for those after it.
+/// The channels that wake the sync loop and carry no data. A wake-up that the loop has not received yet also stands
+/// for later wake-ups.
 #[derive(Clone)]
 pub(super) struct WakeUps<T> {
     pub(super) objects_changed: T,
@@ -77,8 +77,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Opens the stores with the data that the last daemon left on the disk. Returns the stores and the rest of that
-    /// data.
+    /// Opens the stores with the data that the last daemon left on the disk. Returns the stores, and the data that the
+    /// stores do not take.
     pub(super) fn open(
         settings: &Settings,
         layout: &Layout,
@@ -119,7 +119,7 @@ pub(super) struct Given {
     pub(super) room_made: Sender<()>,
 }
 
-/// The parts that work on pods. Only PLEG has a thread at this time.
+/// The parts that work on pods. When they have been made, PLEG is the only part with a running thread.
 pub(super) struct Made {
     pub(super) shared: Shared,
     pub(super) kuberuntime: Arc<KubeRuntime>,
@@ -238,7 +238,7 @@ fn sources(settings: &Settings) -> Vec<PodSource> {
     [PodSource::File].into_iter().chain(url).collect()
 }
 
-/// Drops the status of a pod from the checkpoint if it says that the pod is evicted or deleted, and this is not in
+/// Drops from the checkpoint the status of each pod that was evicted or deleted, if the eviction or deletion is not in
 /// force any more. Such a pod has started anew, or may do so now.
 pub(super) fn forget_those_that_began_anew(restored: &mut Restored, evictions: &Evictions) {
     let now = Moment::now();

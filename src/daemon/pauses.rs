@@ -8,7 +8,7 @@ use crate::face::server::RequestError;
 use crate::face::server::protocol::PauseTarget;
 use crate::pods::prober::pauses::ProbeKey;
 
-/// Returns the probes of a pod that the target names.
+/// Returns the keys of the pod's probes that `target` names.
 pub(super) fn probe_keys(pod: &Pod, target: &PauseTarget) -> Result<Vec<ProbeKey>, RequestError> {
     let wanted = |name: &str| {
         target
@@ -37,8 +37,8 @@ pub(super) fn probe_keys(pod: &Pod, target: &PauseTarget) -> Result<Vec<ProbeKey
     }
 }
 
-/// Returns a function that writes the file of pauses if they have changed. A failure is logged only once, until a
-/// write succeeds.
+/// Returns a function that writes the pauses to their file if the pauses have changed. A failed write is logged,
+/// unless the write before it failed too.
 pub(super) fn saver(prober: Arc<Prober>) -> impl FnMut() + Send + 'static {
     let mut failed = false;
     move || match prober.manager.pauses().save() {

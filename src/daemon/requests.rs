@@ -46,7 +46,7 @@ impl Requests for DaemonBackend {
         Ok(self.after_pausing(&target.uid, &resumed, "resumed"))
     }
 
-    /// Asks the pod's worker to restart containers. The worker does it in the order of a sync.
+    /// Asks the pod's worker to restart containers. The worker restarts them in the order of a sync.
     fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, RequestError> {
         let uid = &target.uid;
         let pod = self
@@ -124,7 +124,7 @@ impl Requests for DaemonBackend {
 }
 
 impl DaemonBackend {
-    /// Returns a pod that runs or is ending.
+    /// Returns the pod of this UID if the pod runs or is ending.
     fn pod_or_ending(&self, uid: &PodUid) -> Result<Arc<Pod>, RequestError> {
         let ending = || {
             self.workers
@@ -140,8 +140,9 @@ impl DaemonBackend {
             .ok_or(RequestError::PodGone)
     }
 
-    /// Stores the pauses on the disk before the client gets its answer. So they stay in force even if the daemon is
-    /// killed right after the answer.
+    /// Stores the pauses on the disk before the client gets its answer, so the pauses stay in force even if the daemon
+    /// is killed right after the answer. `what` is the word for the change in the log. Returns the names of the
+    /// probes.
     fn after_pausing(&self, uid: &PodUid, keys: &[ProbeKey], what: &str) -> Vec<String> {
         if let Err(e) = self.prober.manager.pauses().save() {
             log::warn!(
@@ -164,9 +165,9 @@ impl DaemonBackend {
         Err(RequestError::PodEnded)
     }
 
-    /// Stores the conditions on the disk before the client gets its answer. So they stay even if the daemon is killed
-    /// right after the answer. They are also stored if nothing has changed, because another client's change may not
-    /// be on the disk yet.
+    /// Stores the conditions on the disk before the client gets its answer, so the conditions stay even if the daemon
+    /// is killed right after the answer. The conditions are stored even if nothing has changed, because another
+    /// client's change may not be on the disk yet. Returns the text of an error.
     fn store_conditions(&self) -> Option<String> {
         let e = self.checkpoint.save().err()?;
         Some(format!(

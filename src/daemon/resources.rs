@@ -67,7 +67,7 @@ impl DaemonBackend {
     }
 }
 
-/// Returns the size in bytes of all files in a directory of logs: those that are kept of a container.
+/// Returns the size in bytes of the logs of a container, which are all files in the directory.
 fn bytes_in(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let sizes = entries.filter_map(|e| Some(e.metadata().ok()?.len()));

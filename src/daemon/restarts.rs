@@ -5,7 +5,8 @@ use crate::engine::runtime::{ContainerId, RuntimePodStatus};
 use crate::face::server::{NotRestarted, RequestError};
 use crate::pods::actions::restart_on_request;
 
-/// Returns the instances to replace: that of the named container, or those of all containers that can start again.
+/// Returns the instances to replace: the instance of the named container, or the instances of all containers that can
+/// start again.
 pub(super) fn chosen(
     pod: &Pod,
     wanted: Option<&str>,

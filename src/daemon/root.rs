@@ -1,4 +1,4 @@
-//! Makes the directories of the root and takes its lock, so that a root has one daemon.
+//! Makes the directories of the root and takes the root's lock, so that a root has one daemon.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -8,14 +8,15 @@ use nix::fcntl::{Flock, FlockArg};
 use super::error::DaemonError;
 use crate::base::paths::Layout;
 
-/// Longest wait of a new daemon for the lock. A daemon that runs holds the lock much longer.
+/// Longest wait of a new daemon for the lock of the root. After the death of the last daemon the lock is free sooner;
+/// a daemon that keeps running holds the lock longer.
 const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 /// Time between two tries to take the lock.
 const LOCK_STEP: Duration = Duration::from_millis(20);
 
-/// Makes the directories and takes the lock, which is held until it is dropped. The lock is on `/var/lib/podprobe`
-/// itself. Nobody clears this directory while the daemon runs, as may happen to /run, and the directory may be
-/// read-only.
+/// Makes the directories and takes the lock, which is held until the returned value is dropped. The lock is on the
+/// directory `/var/lib/podprobe` itself. Nobody clears this directory while the daemon runs, as may happen to /run,
+/// and the directory may be read-only.
 pub(super) fn prepare(layout: &Layout) -> Result<Flock<File>, DaemonError> {
     let made = layout.make(&layout.logs_dir());
     let closed = made.and_then(|()| layout.make_directories());

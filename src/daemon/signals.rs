@@ -4,8 +4,8 @@ use std::fs;
 
 use nix::sys::signal::{SigSet, Signal};
 
-/// Signals that mean nothing to the daemon, but would end a process that does not handle them. The daemon blocks
-/// them. It does not ignore them, because processes that it starts would then ignore them too.
+/// Signals that mean nothing to the daemon, but would end a process that does not handle them. The daemon blocks these
+/// signals. It does not ignore them, because processes that the daemon starts would then ignore them too.
 const UNHEARD: [Signal; 4] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
@@ -13,8 +13,8 @@ const UNHEARD: [Signal; 4] = [
     Signal::SIGALRM,
 ];
 
-/// Blocks the signals. Must run before the first thread starts, so that no thread receives a signal that [`wait`]
-/// waits for.
+/// Blocks the signals. This function must run before the first thread starts, so that no thread receives a signal that
+/// [`wait`] waits for.
 pub(super) fn block() {
     let mut signals = handled();
     signals.extend(UNHEARD);
@@ -32,7 +32,7 @@ pub(super) fn wait() -> Signal {
     }
 }
 
-/// Returns the signals that end the daemon. HUP is one of them, unless the daemon was started with HUP ignored, as
+/// Returns the signals that end the daemon. HUP is among them, unless the daemon was started with HUP ignored, as
 /// nohup does.
 fn handled() -> SigSet {
     let mut signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
@@ -61,7 +61,8 @@ mod tests {
             // The program that runs the tests may have blocked these signals.
             SigSet::from_iter(UNHEARD).thread_unblock().unwrap();
             block();
-            // The signals go to this thread. If one is not blocked, the test ends here.
+            // The test raises each signal in this thread. A signal that is not blocked would end the process of the
+            // test.
             for signal in UNHEARD {
                 nix::sys::signal::raise(signal).unwrap();
             }

@@ -1,4 +1,4 @@
-//! The stores of pods and of pod sources. Many parts of the daemon write to them, and more read them.
+//! The stores of pods and of pod sources. Many parts of the daemon write to these stores, and more parts read them.
 
 use std::sync::Arc;
 
@@ -56,8 +56,8 @@ pub(super) struct SourceStores {
 }
 
 impl SourceStores {
-    /// Makes the stores. At most one notice of changed objects waits for the sync loop. It also stands for later
-    /// changes.
+    /// Makes the stores. At most one notice of changed objects waits for the sync loop. A waiting notice also stands
+    /// for later changes.
     pub(super) fn new(
         all: Vec<PodSource>,
         feed: Arc<ChangeFeed>,
@@ -77,7 +77,7 @@ impl SourceStores {
         }
     }
 
-    /// Returns the outlet, which a source writes the pods and objects to that it reads.
+    /// Returns the outlet for a source. The source writes the pods and objects that it reads to the outlet.
     pub(super) fn outlet(&self, pods: &PodStores, updates: &Sender<PodUpdate>) -> Outlet {
         Outlet {
             config: self.config.clone(),

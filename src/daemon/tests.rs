@@ -121,7 +121,8 @@ fn pod(spec: Value) -> String {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}).to_string()
 }
 
-/// No part above the trait `Runtime` needs podprobe's own shims.
+/// A pod runs, restarts and is removed on a runtime that only records configurations, because no part above the trait
+/// `Runtime` needs podprobe's own shims.
 #[test]
 fn a_pod_runs_restarts_and_goes_on_a_runtime_that_sees_configurations_only() {
     let h = Harness::on(FakeRuntime::with_exec(|_, _| {
@@ -186,7 +187,8 @@ fn what_the_kernel_lacks_for_the_network_is_shown_with_the_pod_and_counted() {
     });
 }
 
-/// Services wait for the first sync of a pod that has no earlier status, which takes a moment.
+/// A client that asks for services right after the start waits for the first table of services. This takes a moment,
+/// because services wait for the first sync of a pod that has no earlier status.
 #[test]
 fn a_client_that_asks_for_services_at_once_waits_for_the_first_table() {
     in_own_network(|| {
@@ -251,8 +253,8 @@ fn all_pods_are_removed_whatever_source_they_come_from() {
     h.daemon.shutdown(CEILING).unwrap();
 }
 
-/// Returns a runtime with a listing that blocks. The first listing after somebody waits for `entered` blocks until
-/// the sender of `blocked` is dropped.
+/// Returns a fake runtime with a listing of pods that blocks. The first listing that finds the test waiting for
+/// `entered` blocks until the sender of `blocked` is dropped.
 fn blocking_list(blocked: Receiver<()>, entered: crossbeam_channel::Sender<()>) -> FakeRuntime {
     FakeRuntime::with_list(move |_, _| {
         if entered.try_send(()).is_ok() {
@@ -269,14 +271,14 @@ fn shutdown_waits_for_every_thread_and_names_those_that_are_late() {
     let h = Harness::on(blocking_list(blocked, entered));
     // From now on PLEG waits in the runtime.
     listing.recv_timeout(CEILING).unwrap();
-    // The time is long enough for the checkpoint's last write on a busy disk.
+    // This limit is long enough for the checkpoint's last write on a busy disk.
     let late = h.daemon.shutdown(Duration::from_secs(5)).unwrap_err();
     assert_eq!(late.to_string(), "PLEG did not end within 5s");
     drop(open);
 }
 
-/// If a daemon is killed right after an evicted pod has started anew, the checkpoint still has the status of the
-/// eviction.
+/// A pod that has started anew after an eviction is not evicted again because of the checkpoint. If a daemon is killed
+/// right after the new start, the checkpoint still has the status of the eviction.
 #[test]
 fn a_pod_that_has_started_anew_is_not_evicted_again_by_the_checkpoint() {
     let dir = tempfile::tempdir().unwrap();

@@ -117,7 +117,7 @@ impl Threads {
     }
 }
 
-/// Waits until all threads have ended, at most until `deadline`. Returns the names of those that have not.
+/// Waits until all threads have ended, at most until `deadline`. Returns the names of the threads that have not ended.
 pub(super) fn late(mut ending: Vec<Ending>, deadline: Instant) -> Vec<String> {
     loop {
         ending.retain(|thread| !(thread.is_finished)());

@@ -250,8 +250,8 @@ struct StartedPleg {
     stop: Sender<()>,
 }
 
-/// Starts PLEG and waits for its first listing, so that the sync loop finds the runtime listed. If the listing takes
-/// longer, the sync loop rests until it is there.
+/// Starts PLEG and waits for its first listing, so that the sync loop finds the runtime listed. After `FIRST_LISTING`
+/// the wait ends; the sync loop then rests until the listing is there.
 fn start_pleg(runtime: Arc<dyn Runtime>) -> Result<StartedPleg, DaemonError> {
     let (events, lifecycle) = bounded(pleg::EVENTS_CAPACITY);
     let (stop, stopped) = bounded(0);
@@ -349,7 +349,7 @@ fn start_proxy(
     Ok((thread, stop))
 }
 
-/// Returns the settings of the name server; None if podprobe does not answer names.
+/// Returns the settings of the name server; None if podprobe does not answer DNS queries.
 fn names(settings: &Settings) -> Option<NameSettings> {
     let addresses = settings.own_dns();
     (!addresses.is_empty()).then(|| NameSettings {
@@ -359,7 +359,7 @@ fn names(settings: &Settings) -> Option<NameSettings> {
     })
 }
 
-/// Returns the ports that podprobe itself listens on. No service may have one of them.
+/// Returns the ports that podprobe itself listens on. A service may not use one of these ports.
 fn own_ports(settings: &Settings) -> Vec<OwnPort> {
     let own = |at: SocketAddr, what: &str| OwnPort {
         address: Some(at.ip()).filter(|ip| !ip.is_unspecified()),
@@ -501,8 +501,8 @@ fn start_exit_listener(
         .map_err(cannot("listen for ends"))
 }
 
-/// Starts the thread `images`. At most one notice of changed image names waits for the sync loop. It also stands for
-/// later changes.
+/// Starts the thread `images`. At most one notice of changed image names waits for the sync loop. A waiting notice
+/// also stands for later changes.
 fn start_image_keeper(
     settings: &Settings,
     layout: &Layout,

@@ -8,8 +8,8 @@ use crate::base::paths::Layout;
 use crate::engine::stats::Disk;
 use crate::pods::volumes::Volumes;
 
-/// Appends the numbers of volumes of the active pods by type: the desired ones, and the actual ones of pods with a
-/// sandbox.
+/// Appends the numbers of volumes by type: desired volumes are those of all active pods, and actual volumes are those
+/// of active pods with a sandbox.
 pub(super) fn write_counts(
     pods: &[&Pod],
     volumes: &Volumes,
@@ -36,8 +36,8 @@ pub(super) fn write_counts(
     }
 }
 
-/// Appends the sizes of the claims that active pods use. As for local volumes of the kubelet, the sizes are those of
-/// the whole file system that the claim is on.
+/// Appends the numbers of bytes and inodes of the claims that active pods use. Like the kubelet's numbers for local
+/// volumes, the numbers are those of the whole file system that the claim is on.
 pub(super) fn write_claims(pods: &[&Pod], layout: &Layout, out: &mut String) {
     let claims = pods.iter().flat_map(|pod| {
         let volumes = pod.spec.volumes.iter();

@@ -71,7 +71,8 @@ pub enum SettingsError {
         "port {0} needs authentication.x509.clientCAFile or authentication.bearerTokenFile: without one of them nobody could be let in"
     )]
     NoClients(u16),
-    /// The kernel cannot kill all processes of a container when its memory runs out.
+    /// `singleProcessOOMKill` is false, but the kernel cannot kill all processes of a container when its memory runs
+    /// out.
     #[error(
         "singleProcessOOMKill cannot be false on this node: with cgroups v1 the kernel kills one process; remove it, or use cgroup v2"
     )]

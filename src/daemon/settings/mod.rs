@@ -230,8 +230,8 @@ pub struct Overrides {
 }
 
 impl Settings {
-    /// Returns the addresses at which podprobe itself answers names: the tenth address of each range of services.
-    /// Empty if `clusterDNS` names other resolvers, or if there is no `clusterDomain`.
+    /// Returns the addresses at which podprobe itself answers DNS queries: the tenth address of each range of
+    /// services. The list is empty if `clusterDNS` names other resolvers, or if there is no `clusterDomain`.
     pub fn own_dns(&self) -> Vec<IpAddr> {
         if !self.cluster_dns.is_empty() || self.cluster_domain.is_empty() {
             return Vec::new();
@@ -338,7 +338,7 @@ impl Settings {
         }
     }
 
-    /// Returns the keys that limit the resources of pods.
+    /// Returns the settings that limit the resources of pods.
     pub fn resource_policy(&self) -> ResourcePolicy {
         ResourcePolicy {
             pod_pids_limit: self.pod_pids_limit,
@@ -370,7 +370,7 @@ impl Settings {
     }
 }
 
-/// Replaces the values of `below` by those of `above`, key by key. A null in `above` keeps the value.
+/// Replaces the values of `below` by those of `above`, key by key. A null in `above` keeps the value of `below`.
 fn overlay(below: &mut Value, above: &Value) {
     match (below, above) {
         (_, Value::Null) => {}

@@ -25,7 +25,7 @@ use crate::pods::container_config::SwapBehavior;
 
 /// Largest number of process ids that the kernel has (PID_MAX_LIMIT).
 const PID_MAX: i64 = 4_194_304;
-/// Port of kube-proxy for the health of services.
+/// Default port for the health of services, the same as kube-proxy's.
 pub(super) const HEALTHZ_PORT: u16 = 10256;
 
 /// The reasons for which a value is not allowed.
@@ -64,8 +64,8 @@ pub enum ValueError {
     /// The text is not the name of a header.
     #[error("{0:?} is not the name of a header")]
     HeaderName(String),
-    /// The value of the header with this name is not text that a header can have. It may be a password, so it is not
-    /// repeated.
+    /// The value of the header with this name is not text that a header can have. The error does not repeat the value,
+    /// because the value may be a password.
     #[error("the value of {0} is not text that a header can have")]
     HeaderValue(String),
     /// The text is not the size of a log.
@@ -419,7 +419,7 @@ pub(super) fn absolute_path<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Pa
     checked(d, absolute)
 }
 
-/// Reads a path. An empty text means that there is none.
+/// Reads a path. An empty text means that there is no path.
 pub(super) fn path_or_none<'de, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Option<Option<PathBuf>>, D::Error> {
@@ -477,7 +477,8 @@ pub(super) fn check_runtime(text: &str) -> Result<RuntimeChoice, ValueError> {
     }
 }
 
-/// Returns the name of a node in lower case. It must be a DNS subdomain, because it becomes part of every pod's name.
+/// Returns the name of a node in lower case. The name must be a DNS subdomain, because it becomes part of every pod's
+/// name.
 pub(super) fn check_node_name(name: &str) -> Result<String, ValueError> {
     let lower = name.to_lowercase();
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

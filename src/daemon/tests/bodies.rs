@@ -68,7 +68,7 @@ pub(super) fn eventful_with(settings: Settings) -> Harness {
     h
 }
 
-/// Returns the restart count of the container `c` of the pod `web`, once the container is ready.
+/// Returns the restart count of the container `c` of the pod `web`; None until the container is ready.
 fn restarts(s: &Snapshot) -> Option<u32> {
     let web = s.pods.iter().find(|p| p.uid() == "u")?;
     let c = web.status.container("c").filter(|c| c.ready)?;
@@ -122,7 +122,7 @@ impl Harness {
         }
     }
 
-    /// Waits until all metrics that are counted late are there.
+    /// Waits for the metrics that are counted only some time after their event.
     pub(super) fn until_all_is_counted(&self) {
         for start in [
             "prober_probe_total{",
@@ -150,7 +150,8 @@ pub(super) fn text_of(path: &str) -> String {
     fs::read_to_string(repository(path)).unwrap()
 }
 
-/// Leaves out metrics with names from other projects, because the documentation of those projects describes them.
+/// The manual describes every metric whose name begins with `podprobe_`. Metrics with names from other projects are
+/// left out, because the documentation of those projects describes them.
 #[test]
 fn the_manual_tells_of_every_metric_that_is_podprobe_s_own() {
     let h = eventful();
@@ -197,7 +198,7 @@ fn what_happened_is_counted_and_series_go_with_their_pod() {
             env!("CARGO_PKG_VERSION")
         ),
     ] {
-        // The runtime is listed once a second, so the line may come late.
+        // PLEG lists the runtime once a second, so the line may come late.
         assert_eq!(h.until_line(line), line);
     }
     let value = |name: &str| -> f64 {

@@ -119,15 +119,16 @@ fn the_metrics_of_an_expression_are_found() {
     );
 }
 
-/// A rule or a panel with a metric that does not exist stays silent forever.
+/// The daemon emits every metric that the dashboard and the alerts use. A rule or a panel with a metric that does not
+/// exist stays silent forever.
 #[test]
 fn the_dashboard_and_the_alerts_use_metrics_that_the_daemon_emits() {
     let h = eventful();
     h.until_all_is_counted();
     let bodies = h.bodies();
     let mut emitted: BTreeSet<&str> = bodies.iter().flat_map(|(_, text)| names(text)).collect();
-    // Prometheus makes `up` itself. The containers of this runtime have no network and no cgroup, so their series are
-    // tested in src/engine/stats/tests.rs.
+    // Prometheus itself makes the metric `up`. The containers of this runtime have no network and no cgroup, so the
+    // series of the network are tested in src/engine/stats/tests.rs.
     let of_others = [
         "up",
         "container_network_receive_bytes_total",
@@ -149,7 +150,7 @@ fn the_dashboard_and_the_alerts_use_metrics_that_the_daemon_emits() {
     }
 }
 
-/// Names that the kubelet and kube-proxy have given, against Prometheus' advice for names.
+/// Names of metrics that the kubelet and kube-proxy have chosen against Prometheus' advice for names.
 const NAMES_OF_OTHERS: [&str; 3] = [
     "kubelet_evictions",
     "kubelet_pleg_discard_events",
@@ -334,7 +335,8 @@ impl Drop for Prometheus {
     }
 }
 
-/// The daemon listens at `port`, as on a real node. The test has its own network, so that no port is in use.
+/// A real Prometheus scrapes a daemon that listens at `port`, as on a real node. The test has its own network, so that
+/// no port is in use.
 #[test]
 fn a_real_prometheus_scrapes_every_body_and_evaluates_every_expression() {
     if !has("prometheus") || !has("openssl") {
