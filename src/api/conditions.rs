@@ -62,7 +62,7 @@ pub enum ConditionStatus {
     True,
     /// The condition does not hold.
     False,
-    /// The client that sets the condition does not know whether it holds.
+    /// The client that sets the condition does not know whether the condition holds.
     Unknown,
 }
 

@@ -96,7 +96,7 @@ fn default_text(owner: &mut Object, key: &str, text: &str) {
     }
 }
 
-/// Sets the number if it is missing. An explicit 0 counts as missing too.
+/// Sets the number if the field is missing. An explicit 0 counts as missing too.
 fn default_number(owner: &mut Object, key: &str, number: i64) {
     if owner.get(key).is_none_or(|value| *value == json!(0)) {
         owner.insert(key.into(), number.into());

@@ -16,7 +16,7 @@ pub enum FieldErrorKind {
     Invalid,
     /// The field's value is not in a short list of values.
     NotSupported,
-    /// The field may not be set here.
+    /// The field may not be set at this place.
     Forbidden,
     /// The field's value must be unique.
     Duplicate,
@@ -55,7 +55,7 @@ impl FieldErrorKind {
     }
 }
 
-/// An error of one field. It prints as `<path>: <type text>[: <bad value>][: <detail>]`.
+/// An error of one field. The error prints as `<path>: <type text>[: <bad value>][: <detail>]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// Path of the field, such as `spec.containers[0].livenessProbe.httpGet.port`.
@@ -119,7 +119,7 @@ impl FieldError {
         )
     }
 
-    /// Returns the error that the field may not be set here.
+    /// Returns the error that the field may not be set at this place.
     pub fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(path, FieldErrorKind::Forbidden, None, detail)
     }
@@ -269,7 +269,7 @@ pub(crate) fn render(steps: &[Step]) -> String {
     })
 }
 
-/// Returns the value at the end of the steps.
+/// Returns the value that the steps lead to; None if a step leads nowhere.
 pub(crate) fn lookup<'v>(value: &'v Value, steps: &[Step]) -> Option<&'v Value> {
     steps.iter().try_fold(value, |value, step| match step {
         Step::Key(key) => value.get(key),
@@ -277,7 +277,7 @@ pub(crate) fn lookup<'v>(value: &'v Value, steps: &[Step]) -> Option<&'v Value> 
     })
 }
 
-/// Returns the value at the end of the steps, to change it.
+/// Returns the value that the steps lead to, to change it; None if a step leads nowhere.
 pub(crate) fn lookup_mut<'v>(value: &'v mut Value, steps: &[Step]) -> Option<&'v mut Value> {
     steps.iter().try_fold(value, |value, step| match step {
         Step::Key(key) => value.get_mut(key),

@@ -48,7 +48,7 @@ pub struct PodFacts {
     pub host_ips: Vec<String>,
     /// Addresses of the pod, primary first. Empty while the pod has no address.
     pub pod_ips: Vec<String>,
-    /// Resources of the node. They stand in for limits that a container does not have.
+    /// Resources of the node. A limit that a container does not have counts as the node's amount.
     pub allocatable: Allocatable,
 }
 
@@ -155,7 +155,7 @@ fn push_quoted(to: &mut String, c: char) {
         '\x0b' => Some('v'),
         _ => None,
     };
-    // This is Rust's list of printable characters. `escape_debug` escapes the apostrophe although Go does not.
+    // The list of printable characters is that of Rust. `escape_debug` escapes the apostrophe although Go does not.
     let printable = c == '\'' || c.escape_debug().count() == 1;
     let written = match (short, c as u32) {
         (Some(short), _) => write!(to, "\\{short}"),

@@ -1,8 +1,8 @@
-//! The objects beside pods. Pods refer to some of them (ConfigMap, Secret, PersistentVolumeClaim); the others lead
-//! clients to pods (Service, EndpointSlice, Endpoints).
+//! The objects beside pods. Pods refer to ConfigMaps, Secrets and PersistentVolumeClaims. Services, EndpointSlices and
+//! Endpoints lead clients to pods.
 //!
 //! Invariants: an object that [`super::decode`] returns is valid. The data of a Secret is never in a message, a log
-//! line or a debug output. Only [`LocalObject::v1`] returns it, for a client that asks for the object.
+//! line or a debug output. Only [`LocalObject::v1`] returns the data, for a client that asks for the object.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,8 +1,8 @@
 //! The typed view of a v1 Pod: exactly the fields that podprobe acts on or validates, in the API's names.
 //!
 //! Podprobe does not act on a field that is missing here: [`super::decode`] reports the field by its path, and
-//! [`super::support`] decides whether it refuses the pod or only causes a warning. So a new field here is a promise
-//! to act on it.
+//! [`super::support`] decides whether the field refuses the pod or only causes a warning. So a new field here is a
+//! promise to act on it.
 
 mod actions;
 mod container;
@@ -160,7 +160,7 @@ pub struct ObjectMeta {
     pub deletion_grace_period_seconds: Option<i64>,
 }
 
-/// Fields of a v1 Pod that podprobe reads. `status` is a known field, but it is not read.
+/// Fields of a v1 Pod that podprobe reads. The field `status` is known, but its value is ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodObject {

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{self, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A quantity, kept as written. It serialises as written.
+/// A quantity, kept and serialised as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Quantity(pub String);
@@ -69,7 +69,7 @@ impl Quantity {
     /// Reads the text as an amount.
     ///
     /// # Errors
-    /// Returns a `QuantityError` if the text is not a quantity. This cannot happen to a decoded quantity.
+    /// Returns a `QuantityError` if the text is not a quantity. A quantity from the decoder never causes this error.
     pub fn parse(&self) -> Result<Amount, QuantityError> {
         let text = self.0.as_str();
         if text.len() > LONGEST {

@@ -3,8 +3,8 @@
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// A JSON object that is kept for output and is seldom read. As text it takes a tenth of the memory of a tree of
-/// values.
+/// A JSON object that is kept for output and is seldom read. The text takes a tenth of the memory that a tree of
+/// values would take.
 #[derive(Clone, Debug)]
 pub struct RawObject(Box<str>);
 
@@ -39,8 +39,8 @@ impl Default for RawObject {
     }
 }
 
-// serde_json's feature `raw_value` would do the same, but is dangerous. With it, every reader of the program parses
-// the text below a special key again. A file can nest such texts until the stack is full.
+// serde_json's feature `raw_value` could keep the text too, but is dangerous. With this feature, every reader of the
+// program parses the text below a special key again. A file can nest such texts until the stack is full.
 impl Serialize for RawObject {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.value().serialize(serializer)

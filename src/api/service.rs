@@ -156,8 +156,8 @@ pub struct Service {
     pub type_: ServiceType,
     /// Ports of the service. Only a headless service and an `ExternalName` may have none.
     pub ports: Vec<ServicePort>,
-    /// `spec.selector`, which selects the pods of the service. If it is empty, the endpoints come from slices in
-    /// files.
+    /// `spec.selector`, which selects the pods of the service. If the selector is empty, the endpoints come from
+    /// slices in files.
     pub selector: BTreeMap<String, String>,
     /// Addresses from `spec.clusterIP` and `spec.clusterIPs`.
     pub cluster_ips: ClusterIps,
@@ -189,7 +189,7 @@ pub struct Service {
     pub ingress_ips: Vec<IpAddr>,
 }
 
-/// Labels by which a service asks kube-proxy to leave it alone.
+/// Labels by which a service asks kube-proxy to leave the service alone.
 pub const NOT_PROXIED_LABELS: [&str; 2] = [
     "service.kubernetes.io/service-proxy-name",
     "service.kubernetes.io/headless",

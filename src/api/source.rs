@@ -1,10 +1,10 @@
-//! The sources of pods. The source decides the identity of a pod, the objects that the pod may reference, and how its
-//! end is reported.
+//! The sources of pods. The source decides the identity of a pod, the objects that the pod may reference, and how the
+//! end of the pod is reported.
 //!
 //! Architecture Invariant: only this file knows the differences between sources. A new source is a variant of both
-//! enums; the compiler then names each rule that needs an answer. A mirror pod is the copy of a static pod in an API
-//! server. Podprobe never runs it. [`PodSource::of_annotations`] and [`MIRROR_ANNOTATION`] tell a mirror pod from the
-//! pod that runs.
+//! enums; the compiler then names each rule that needs a case for the source. A mirror pod is the copy of a static pod
+//! in an API server. Podprobe never runs a mirror pod. [`PodSource::of_annotations`] and [`MIRROR_ANNOTATION`] tell a
+//! mirror pod from the pod that runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use std::path::Path;
 pub const SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
 /// Annotation with the time at which the pod was first seen. The merge of the sources sets it.
 pub const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
-/// Annotation of a mirror pod: the hash of the static pod that it mirrors.
+/// Annotation of a mirror pod: the hash of the static pod that the mirror pod copies.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 /// Annotation with the UID of a static pod. The static pod has this annotation, and its mirror pod too.
 pub const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";

@@ -195,7 +195,7 @@ pub struct LinuxContainerUser {
     pub uid: u32,
     /// Numeric id of the primary group.
     pub gid: u32,
-    /// Ids of the other groups.
+    /// Ids of the groups in addition to the primary group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub supplemental_groups: Vec<u32>,
 }

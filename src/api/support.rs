@@ -1,9 +1,9 @@
 //! The verdicts on fields that podprobe does not act on.
 //!
 //! The verdict depends on what the field would change. If the field has no meaning for a container, podprobe says
-//! nothing. If it does not change what a container sees or may do, podprobe warns. Otherwise the pod is refused. A
-//! table has the verdicts. The fields that podprobe *does* act on come from the types themselves, so a known field is
-//! either in a type or in the table.
+//! nothing. If the field does not change what a container sees or may do, podprobe warns. Otherwise the pod is
+//! refused. A table has the verdicts. The fields that podprobe *does* act on come from the types themselves, so a
+//! known field is either in a type or in the table.
 //!
 //! Invariant: pure, and every path gets a verdict. An unknown field inside a security context, resources, a probe, a
 //! hook or a volume refuses the pod. A field that is likely misspelt or misplaced refuses the pod too, if the field

@@ -1,4 +1,5 @@
-//! The adapters through which the daemon's parts use one another. Each part sees only what it asks of the others.
+//! The adapters through which the daemon's parts use one another. Each part sees only the functions that it needs of
+//! other parts.
 
 use std::collections::HashSet;
 use std::path::PathBuf;

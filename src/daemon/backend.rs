@@ -39,7 +39,7 @@ use crate::pods::sync_loop::Heartbeat;
 use crate::pods::workers::{PodWorkers, Restarts};
 
 /// Longest wait after the daemon's start for the first reading of every source, and for the first table of services.
-/// After that time the daemon answers with what it knows.
+/// After this wait the daemon answers with the pods and services that it knows.
 const FIRST_READING: Duration = Duration::from_secs(5);
 /// Time between two checks whether every source has been read.
 const FIRST_READING_STEP: Duration = Duration::from_millis(20);

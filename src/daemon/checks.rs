@@ -1,5 +1,5 @@
-//! The named checks of `/healthz`, `/livez` and `/readyz`. They tell whether the daemon makes progress, and what
-//! would prevent it.
+//! The named checks of `/healthz`, `/livez` and `/readyz`. The checks tell whether the daemon makes progress, and what
+//! would prevent the progress.
 
 use std::fmt::Display;
 use std::io;
@@ -113,8 +113,8 @@ fn has_room(dir: &Path) -> Result<(), CheckError> {
     .map_err(|why| CheckError::NoRoom { dir: of(), why })
 }
 
-/// Checks that a file system can be written to. `free` is its free space in bytes. `inodes` are the numbers of all
-/// and of free inodes; both are 0 on a file system that makes inodes as it needs them.
+/// Checks that a file system can be written to. `free` is the free space in bytes. `inodes` are the number of all
+/// inodes and the number of free inodes. Both numbers are 0 if the file system makes inodes as it needs them.
 fn judge(is_read_only: bool, free: u64, inodes: (u64, u64)) -> Result<(), NoRoom> {
     match (is_read_only, free, inodes) {
         (true, ..) => Err(NoRoom::ReadOnly),

@@ -11,7 +11,7 @@ use crate::pods::eviction::Evictions;
 use crate::pods::sync_loop::GarbageCollector;
 use crate::pods::workers::{PodWorkers, Syncer};
 
-/// The sync loop's garbage collector. It runs on the loop's thread and touches memory only.
+/// The sync loop's garbage collector. The collector runs on the loop's thread and works on memory only.
 pub(super) struct Garbage {
     pub(super) syncer: Arc<Syncer>,
     pub(super) pods: PodStores,

@@ -162,7 +162,7 @@ impl Daemon {
         backend.pods.feed.wake();
         let probes = backend.prober.manager.shutdown(left().min(PROBES_LIMIT));
         if probes > 0 {
-            // These probes hold no resources and change nothing any more. They end with the process.
+            // These probes hold no resources and change nothing any more. The probes end with the process.
             log::info!("{probes} probes still wait for an answer; they are given up");
         }
         let workers = workers.iter().map(|pod| format!("the worker of pod {pod}"));

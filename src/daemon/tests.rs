@@ -325,7 +325,7 @@ fn f3_a_snapshot_says_that_the_sync_loop_stands_still() {
     let stalled = || daemon.backend().snapshot().stalled.clone();
     assert_eq!(stalled(), None);
     daemon.shutdown(CEILING).unwrap();
-    // This time is long ago, unless the machine has only just been booted.
+    // The moment `at` is long ago, unless the machine has only just been booted.
     let at = Moment::from_boot(Duration::from_nanos(1));
     daemon.running.backend.heartbeat.turned(at);
     assert_eq!(

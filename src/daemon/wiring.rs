@@ -1,8 +1,8 @@
 //! Puts the daemon together. [`start`] first makes the parts (parts.rs), as the kubelet's `NewMainKubelet` does. Then
-//! it starts the threads, as the kubelet's `Run` does. Each other function starts one thread from the parts that the
-//! thread needs.
+//! [`start`] starts the threads, as the kubelet's `Run` does. Each other function starts one thread from the parts
+//! that the thread needs.
 //!
-//! Only PLEG's thread starts before all parts are made, because the sync loop needs its first listing.
+//! Only PLEG's thread starts before all parts are made, because the sync loop needs PLEG's first listing.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};

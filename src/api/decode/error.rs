@@ -13,8 +13,8 @@ use crate::base::spelling;
 /// Largest number of problems that are reported for one file. Further problems are only counted.
 pub(super) const MOST: usize = 64;
 
-/// The error of a pod file that cannot be used. It prints as one line for each problem: `<file>:<line>:<column>:
-/// <path>: <text>`.
+/// The error of a pod file that cannot be used. The error prints as one line for each problem:
+/// `<file>:<line>:<column>: <path>: <text>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     file: PathBuf,
@@ -27,7 +27,7 @@ pub struct DecodeError {
 pub struct Problem {
     /// Position of the problem; None if the problem concerns the whole file.
     pub position: Option<Position>,
-    /// Text of the problem. It starts with the path of the field, if there is one.
+    /// Text of the problem. If the problem has a field, the text starts with the path of the field.
     pub text: String,
 }
 
@@ -164,7 +164,7 @@ impl<'t> Findings<'t> {
         })
     }
 
-    /// Adds an error of validation, unless it follows from a problem that is already reported.
+    /// Adds an error of validation, unless the error follows from a problem that is already reported.
     pub(super) fn add_error(&mut self, error: &FieldError) {
         if !self
             .hidden

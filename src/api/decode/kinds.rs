@@ -1,5 +1,5 @@
-//! Sorts the objects of a file by their kinds. Has an error text for each way in which a document can fail to be an
-//! object that podprobe reads.
+//! Sorts the objects of a file by their kinds. This module has an error text for each way in which a document can fail
+//! to be an object that podprobe reads.
 
 use std::borrow::Cow;
 
@@ -233,7 +233,7 @@ fn other_kind(map: &Map<String, Value>) -> Option<Cow<'_, str>> {
     let kind = text("kind").filter(|kind| !kind.is_empty())?;
     let lists = LISTS.iter().map(|(name, _)| *name);
     let known = Kind::ALL.into_iter().map(Kind::name).chain(lists);
-    // The search for a similar name runs only for an unknown kind, because it takes as long as reading a small
+    // The search for a similar name runs only for an unknown kind, because the search takes as long as reading a small
     // object.
     let is_known = known.clone().any(|name| name == kind);
     if !is_known && spelling::nearest(kind, known).is_none() {

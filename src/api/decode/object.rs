@@ -206,7 +206,7 @@ impl<'f, 't> Reader<'f, 't> {
     }
 
     fn claim(&mut self, labels: BTreeMap<String, String>) -> PersistentVolumeClaim {
-        // A claim asks for a size, a class and an access mode. It always gets a directory on the node's disk.
+        // A claim may ask for any size, class and access mode, and always gets a directory on the node's disk.
         let spec = self.raw.shift_remove("spec").unwrap_or_default();
         if spec["volumeMode"] == "Block" {
             let text = format!("not supported: a claim is a directory, and {NO_BLOCK_VOLUMES}");

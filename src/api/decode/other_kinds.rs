@@ -106,7 +106,7 @@ pub(super) fn not_run_here(kind: &str) -> String {
     }
 }
 
-/// The objects of one kind in a file, which podprobe does not run.
+/// The objects in a file that are of one kind. Podprobe does not run objects of this kind.
 #[derive(Debug, PartialEq)]
 struct OfKind {
     kind: String,

@@ -43,7 +43,8 @@ pub(super) fn service(
     (LocalObject { key, content }, notes)
 }
 
-/// Reads the object as the file contains it. Returns the object and notes on fields that are not read.
+/// Reads the object as the file contains it, without defaults. Returns the object and notes on fields that no type
+/// reads.
 pub(super) fn read<T: DeserializeOwned + Default>(
     levels: &[Level],
     raw: &mut Value,

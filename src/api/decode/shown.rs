@@ -84,8 +84,8 @@ fn drop_if_empty(map: &mut Map<String, Value>, key: &str) {
     }
 }
 
-/// True if podprobe has derived this UID from a pod's content: it has 32 hex digits. UIDs that people write have
-/// dashes.
+/// True if podprobe has derived this UID from a pod's content. A derived UID has 32 hex digits. UIDs that people write
+/// have dashes.
 fn is_derived(uid: &str) -> bool {
     uid.len() == 32 && uid.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }

@@ -24,7 +24,7 @@ pub(super) struct TypeError {
     pub(super) cause: Error,
 }
 
-/// Reads the type. Returns it with the paths of the fields that it does not read.
+/// Reads a `T` from the value. Returns the `T` with the paths of the fields that the type does not read.
 pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<(T, Vec<Vec<Step>>), TypeError> {
     let account = RefCell::default();
     let read = T::deserialize(Tracked {

@@ -30,7 +30,8 @@ pub struct Container {
     pub args: Vec<String>,
     /// Working directory of the container, which replaces that of the image.
     pub working_dir: String,
-    /// Ports of the container. Probes and hooks look up port names here; host ports may not conflict.
+    /// Ports of the container. The port names in probes and hooks are looked up in this list. Host ports may not
+    /// conflict.
     pub ports: Vec<ContainerPort>,
     /// Environment variables. `$(VAR)` in a value is replaced by the value of an earlier variable.
     pub env: Vec<EnvVar>,

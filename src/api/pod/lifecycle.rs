@@ -8,7 +8,7 @@ use super::actions::{ExecAction, HttpGetAction, SleepAction, TcpSocketAction};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Lifecycle {
-    /// Hook that runs after the container has started. If it fails, the container is killed.
+    /// Hook that runs after the container has started. If the hook fails, the container is killed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub post_start: Option<Hook>,
     /// Hook that runs before the container gets its stop signal. The time that the hook takes counts in the grace

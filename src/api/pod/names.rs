@@ -20,7 +20,7 @@ pub struct PodDnsConfig {
     pub nameservers: Vec<String>,
     /// Search domains: DNS subdomains, with or without a dot at the end. At most 32 domains and 2048 characters.
     pub searches: Vec<String>,
-    /// Options of the resolver. They replace options of the same name.
+    /// Options of the resolver. An option replaces the option of the same name that `dnsPolicy` gives.
     pub options: Vec<PodDnsConfigOption>,
 }
 

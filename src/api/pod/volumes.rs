@@ -33,8 +33,8 @@ pub struct VolumeMount {
     /// Propagation of mounts: `None` (default), `HostToContainer`, or `Bidirectional` in a privileged container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount_propagation: Option<String>,
-    /// Rule for mounts below a read-only mount: `Disabled` (default), `IfPossible` or `Enabled`. It decides whether
-    /// those mounts are read-only too.
+    /// Rule for mounts below a read-only mount: `Disabled` (default), `IfPossible` or `Enabled`. The rule decides
+    /// whether the mounts below are read-only too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recursive_read_only: Option<String>,
 }

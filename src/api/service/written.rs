@@ -162,8 +162,8 @@ impl WrittenServiceSpec {
         self.type_ == "LoadBalancer" && self.external_traffic_policy == "Local"
     }
 
-    /// True if the service is headless and its endpoints come from slices. Such a service has both families if it
-    /// names none.
+    /// True if the service is headless and its endpoints come from slices. If such a service names no families, it has
+    /// both.
     pub(crate) fn is_headless_without_selector(&self) -> bool {
         self.is_headless() && self.selector.is_empty()
     }
@@ -213,7 +213,7 @@ pub(crate) struct WrittenConditions {
     pub(crate) terminating: Option<bool>,
 }
 
-/// `targetRef` of an endpoint or an address: the pod behind it.
+/// `targetRef` of an endpoint or an address: the pod that the endpoint or address belongs to.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WrittenTarget {

@@ -22,10 +22,11 @@ pub(super) enum Rule {
     Only(&'static [&'static str], &'static str),
     /// The field refuses the pod even if it is empty, because its presence has a meaning.
     Source(&'static str),
-    /// The field names an object of the API, which the node does not have. It refuses the pod unless its value is
-    /// false or empty.
+    /// The field names an object of the API, and the node has no such objects. The field refuses the pod unless its
+    /// value is false or empty.
     Reference(&'static str),
-    /// The field names an object of the API, which the node does not have. It refuses the pod even if it is empty.
+    /// The field names an object of the API, and the node has no such objects. The field refuses the pod even if its
+    /// value is empty.
     ReferenceSource(&'static str),
 }
 

@@ -30,7 +30,8 @@ pub(super) fn range(errors: &mut Vec<FieldError>, path: &str, value: i64, low: i
     }
 }
 
-/// Refuses a text with a NUL. The kernel ends a text at the first NUL and would silently cut it.
+/// Refuses a text with a NUL. The kernel ends a text at the first NUL, so the rest of the text would be lost without
+/// notice.
 pub(super) fn no_nul(errors: &mut Vec<FieldError>, path: &str, text: &str) {
     if text.contains('\0') {
         errors.push(FieldError::invalid(

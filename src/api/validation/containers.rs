@@ -41,8 +41,8 @@ pub(super) fn validate_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, 
     host_port_conflicts(errors, &spec.containers, path);
 }
 
-/// Checks init containers. Their names are unique among all containers. An init container that is not a sidecar may
-/// have no probes and hooks, because they would have no effect.
+/// Checks init containers. The name of an init container is unique among all containers of the pod. An init container
+/// that is not a sidecar may have no probes and hooks, because its probes and hooks would have no effect.
 pub(super) fn validate_init_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, path: &str) {
     let mut names: HashSet<&str> = spec.containers.iter().map(|c| c.name.as_str()).collect();
     for (index, container) in spec.init_containers.iter().enumerate() {

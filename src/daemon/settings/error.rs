@@ -56,7 +56,7 @@ pub enum SettingsError {
         "maxParallelImagePulls cannot be larger than 1 unless serializeImagePulls is set to false"
     )]
     ParallelPulls,
-    /// The configuration has a port, but no certificate for it.
+    /// The configuration has a port that needs a certificate, but no certificate.
     #[error(
         "port {port} needs tlsCertFile and tlsPrivateKeyFile: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out cert.pem -subj /CN={node_name} makes a pair"
     )]

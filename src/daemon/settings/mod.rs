@@ -240,9 +240,9 @@ impl Settings {
         ranges.filter_map(|range| range.nth(DNS_PLACE)).collect()
     }
 
-    /// Reads the configuration. `named` is the file of `--config`. Without it, the file is `layout.config_file()`,
-    /// which may be missing. The pods directory is that of `overrides`, else that of the file, else
-    /// `layout.pods_dir()`.
+    /// Reads the configuration. `named` is the file of `--config`. Without this option, the file is
+    /// `layout.config_file()`, which may be missing. The pods directory is that of `overrides`, else that of the file,
+    /// else `layout.pods_dir()`.
     ///
     /// # Errors
     /// Returns [`SettingsError`] if a named file is missing, a file cannot be read, a key is unknown or a value is

@@ -1,5 +1,5 @@
-//! The values of the configuration file. Each function reads one value, and its error names the values that are
-//! allowed.
+//! The values of the configuration file. Each function reads one value. The error of a function names the values that
+//! are allowed.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

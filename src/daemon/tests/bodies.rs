@@ -10,7 +10,7 @@ use crate::face::server::{Health, Metrics, Registry, Resources};
 /// Image that the image store of these tests does not have, from a registry that refuses connections.
 const MISSING: &str = "127.0.0.1:1/missing:1";
 
-/// True if the image store does not have the image; it has every image except [`MISSING`].
+/// True if the image store does not have the image. The store has every image except [`MISSING`].
 pub(super) fn is_missing(reference: &str) -> bool {
     reference == MISSING
 }
@@ -80,7 +80,7 @@ impl Harness {
         self.pod_file().with_file_name(name)
     }
 
-    /// Waits until the init container runs, and ends it.
+    /// Waits until the init container runs, and ends the container.
     fn end_init(&self) {
         let deadline = Instant::now() + CEILING;
         let ended = || {

@@ -227,7 +227,8 @@ fn promtool_agrees_with_the_rules_and_each_alert_has_its_test() {
         let fires = format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\",");
         assert!(tests.contains(&fires), "{tests} has no test of {alert}");
     }
-    // The files with the secrets that the example names do not exist. The check of the syntax does not need them.
+    // The files with the secrets that the example names do not exist. The check of the syntax does not need these
+    // files.
     let config = repository("config/prometheus.yaml");
     let syntax = ["check", "config", "--syntax-only", config.to_str().unwrap()];
     let (good, said) = promtool(&syntax, "");
@@ -239,7 +240,7 @@ const PORT: u16 = 10250;
 const TOKEN: &str = "token-of-the-scraper";
 
 /// Writes a key, a certificate for 127.0.0.1 and a token into the directory. Returns settings that open `port` with
-/// them.
+/// these three files.
 fn with_port(dir: &Path) -> Settings {
     let made = Command::new("openssl")
         .args(
