@@ -1,7 +1,7 @@
 //! The unix socket on which the daemon sends requests to the proxy process.
 //!
-//! Invariants: only root and the user of the proxy process are served. Whatever a client sends, or leaves unfinished,
-//! harms its own connection and nothing else. The event loop takes the requests from here; nothing here acts on them.
+//! Invariants: only root and the user of the proxy process are served. Bad or unfinished bytes of a client harm only
+//! the connection of that client. This file only collects the requests; the event loop carries them out.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -102,7 +102,8 @@ impl Control {
         Self::listen_at(&dir.join(NEXT_SOCKET), poller)
     }
 
-    /// Renames the prepared socket over the socket of another proxy process. There is a socket at every moment.
+    /// Renames the prepared socket over the socket of another proxy process. The path of the socket exists at every
+    /// moment.
     ///
     /// # Errors
     /// Returns the error if the directory is gone.
@@ -276,7 +277,7 @@ fn take_frame(received: &mut Vec<u8>) -> Result<Option<Request>, FrameError> {
         return Ok(None);
     };
     let request = serde_json::from_slice(frame);
-    // The rest is copied, so that the memory of a large request is freed.
+    // The bytes after the request are copied, so that the memory of a large request is freed.
     *received = rest[length..].to_vec();
     Ok(Some(request?))
 }

@@ -4,8 +4,8 @@
 //! the old process to let go ([`Request::LetGo`]). Clients that connect in between wait in the queues of the sockets,
 //! which both processes share.
 //!
-//! Invariants: until the old process is asked to let go, it has changed nothing, and it goes on if the new process
-//! fails. From then on the new process serves, whatever else is lost. Every wait has a limit.
+//! Invariants: before the request to let go, the old process changes nothing, and it goes on serving if the new process
+//! fails. After that request the new process serves, whatever else is lost. Every wait has a limit.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -23,8 +23,8 @@ use super::message::{Answer, Handed, LONGEST, Request};
 use crate::base::sys::task::PidFd;
 use crate::base::sys::terminal::received;
 
-/// The longest time that the old process may take for an answer. This is half of the time that the daemon waits for
-/// the new process.
+/// The longest time that the old process may take for an answer. The limit is half of the time that the daemon waits
+/// for the new process.
 const LIMIT: Duration = Duration::from_secs(2);
 /// Number of descriptors in one message. The kernel's limit is 253.
 const AT_ONCE: usize = 128;
@@ -70,7 +70,7 @@ impl Predecessor {
         Ok(Self { stream, process })
     }
 
-    /// Asks the other process for its sockets and its lock. That process goes on to use them.
+    /// Asks the other process for its sockets and its lock. That process goes on to use the sockets and the lock.
     ///
     /// # Errors
     /// Returns the error if the other process does not answer in time, or if it refuses.
@@ -82,11 +82,12 @@ impl Predecessor {
         }
     }
 
-    /// Asks the other process to let go. After this it takes no more clients. Its UDP clients, open DNS connections
+    /// Asks the other process to let go. That process then takes no more clients. Its UDP clients, open DNS connections
     /// and affinities are lost if it ends before it has sent them.
     ///
     /// # Errors
-    /// Returns the error if the other process refuses or does not answer. It then goes on.
+    /// Returns the error if the other process refuses or does not answer. In this case the other process goes on
+    /// serving.
     pub fn let_go(&mut self) -> io::Result<Gift> {
         match self.ask(&Request::LetGo {}) {
             Ok(mut gift) => {
@@ -99,7 +100,7 @@ impl Predecessor {
         }
     }
 
-    /// Returns the other process. It may still have connections for a long time.
+    /// Returns the other process. That process may still have connections for a long time.
     pub fn process(self) -> PidFd {
         self.process
     }
@@ -175,12 +176,12 @@ impl Predecessor {
 pub struct Gift {
     /// The list of the things that were given.
     pub handed: Handed,
-    /// The descriptors. There are fewer than `handed` lists if the other process ended while it sent them.
+    /// The descriptors. Their number is smaller than `handed` says if the other process ended while it sent them.
     pub descriptors: VecDeque<OwnedFd>,
 }
 
 impl Gift {
-    /// Takes the lock of the directory out of the gift; None if it was not given.
+    /// Takes the lock of the directory out of the gift; None if the gift has no lock.
     pub fn take_lock(&mut self) -> Option<OwnedFd> {
         let is_there = std::mem::take(&mut self.handed.home);
         is_there.then(|| self.descriptors.pop_front())?

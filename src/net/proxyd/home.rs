@@ -69,8 +69,8 @@ impl Record {
 /// The directory of the proxy process, with its lock.
 pub struct Home {
     dir: PathBuf,
-    /// The lock file. The lock belongs to every process with a descriptor of it, and is released with the last of
-    /// them.
+    /// The lock file. Every process with a descriptor of this file has the lock. The lock is released when the last
+    /// such descriptor is closed.
     lock: File,
     watch: Option<Inotify>,
 }
@@ -149,7 +149,7 @@ impl Home {
         fs::rename(self.dir.join(NEXT_RECORD), self.dir.join(RECORD))
     }
 
-    /// Leaves the directory to another proxy process. That process may start while this one still has connections.
+    /// Leaves the directory to another proxy process. That process may start while this process still has connections.
     pub fn leave(self) {
         for name in [SOCKET, RECORD] {
             let _ = fs::remove_file(self.dir.join(name));
@@ -161,7 +161,7 @@ impl Home {
         &self.dir
     }
 
-    /// Reads the orders that the daemon has left; empty if there are none.
+    /// Returns the orders that the daemon has left; empty if there are no orders.
     pub fn orders(&self) -> Orders {
         let bytes = fs::read(self.dir.join(ORDERS)).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
@@ -197,17 +197,18 @@ impl Home {
         !(self.dir.join(SOCKET).exists() && self.dir.join(RECORD).exists())
     }
 
-    /// Returns the configuration that an earlier proxy process has kept, if it is from this boot.
+    /// Returns the configuration that an earlier proxy process has kept; `None` if there is no configuration from this
+    /// boot.
     pub fn last(&self) -> Option<Configuration> {
         let bytes = fs::read(self.dir.join(TABLE)).ok()?;
         let last: Configuration = serde_json::from_slice(&bytes).ok()?;
         (last.boot_id == boot_id()).then_some(last)
     }
 
-    /// Keeps the configuration for a proxy process that is started again.
+    /// Writes the configuration to the directory. A proxy process that is started again reads it.
     ///
     /// # Errors
-    /// Returns the error if the directory cannot be written. The old configuration then stays.
+    /// Returns the error if the directory cannot be written. The file keeps the old configuration in this case.
     pub fn keep(&self, configuration: &Configuration) -> io::Result<()> {
         replace(
             &self.dir.join(TABLE),
@@ -220,7 +221,7 @@ impl Home {
 /// outlive the boot.
 ///
 /// # Errors
-/// Returns the error if the file cannot be written. The old content then stays.
+/// Returns the error if the file cannot be written. The file keeps its old content in this case.
 pub fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut temporary = path.to_owned();
     temporary.set_extension("tmp");

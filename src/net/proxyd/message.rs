@@ -31,8 +31,8 @@ pub enum Request {
     Retire {},
     /// Give the sockets to another proxy process, and go on. Nothing changes before [`Self::LetGo`].
     HandOver {},
-    /// Let the process serve that asked for the sockets with `HandOver`. Take no more clients, give the UDP clients
-    /// away, and end with the last connection.
+    /// Leave the clients to the process that asked for the sockets with `HandOver`. Take no more clients, give the UDP
+    /// clients away, and end with the last connection.
     LetGo {},
 }
 
@@ -40,9 +40,9 @@ pub enum Request {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Configuration {
-    /// Version of this configuration. The answer repeats it.
+    /// Version of this configuration. The answer repeats this number.
     pub version: u64,
-    /// The boot in which this configuration was made. After a reboot its endpoints are gone.
+    /// The boot in which this configuration was made. After a reboot the endpoints of the configuration are gone.
     pub boot_id: String,
     /// Settings and limits for the way in which addresses are served.
     pub options: Options,
@@ -65,11 +65,11 @@ impl Configuration {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ServiceAddresses {
-    /// The proxy process does not serve them: another data path does.
+    /// Another data path serves the addresses, and the proxy process does not.
     #[default]
     Elsewhere,
-    /// The proxy process binds the addresses. If no interface has an address, it adds the address to `lo`, and removes
-    /// it with the service.
+    /// The proxy process binds the addresses. If no interface has an address, the process adds the address to `lo`, and
+    /// removes the address with the service.
     Bound,
     /// Each service port gets a port of the proxy process, to which the daemon redirects clients.
     Portals {
@@ -86,8 +86,8 @@ pub enum ServiceAddresses {
 pub struct Options {
     /// The way in which addresses of services are served.
     pub service_addresses: ServiceAddresses,
-    /// The node's own addresses on which node ports and host ports are bound. If the list is empty, they are bound on
-    /// every address.
+    /// The node's own addresses on which node ports and host ports are bound. If the list is empty, these ports are
+    /// bound on every address.
     pub node_addresses: Vec<IpAddr>,
     /// True if node ports are bound.
     pub node_ports: bool,
@@ -184,7 +184,7 @@ pub struct Handed {
     pub flows: Vec<HandedFlow>,
     /// DNS clients with a TCP connection and no open question.
     pub questioners: Vec<IpAddr>,
-    /// The endpoints that clients with `ClientIP` affinity keep. They have no descriptors.
+    /// The endpoints that clients with `ClientIP` affinity keep. Affinities have no descriptors.
     pub affinities: Vec<HandedAffinity>,
 }
 
@@ -205,7 +205,7 @@ pub enum Owner {
     Names,
 }
 
-/// A bound socket.
+/// A bound socket that is handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HandedSocket {
     /// The part of the proxy process that has the socket.
@@ -214,35 +214,36 @@ pub struct HandedSocket {
     pub protocol: Protocol,
     /// Address and port of the socket.
     pub at: SocketAddr,
-    /// How the socket treats its clients.
+    /// The way in which the socket treats its clients.
     pub action: Action,
 }
 
-/// A UDP client. Its descriptor is a socket that is connected to its endpoint.
+/// A UDP client that is handed over. Its descriptor is a socket that is connected to the client's endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedFlow {
     /// Address and port of the socket to which the client sends.
     pub at: SocketAddr,
     /// The client's address and port.
     pub client: SocketAddr,
-    /// The address to which the client has sent, if the socket `at` is bound to any address.
+    /// The address to which the client has sent; `None` if the socket `at` is bound to one address.
     pub local: Option<IpAddr>,
     /// The service port to which the client has sent.
     pub port: ServicePortName,
-    /// The kind of client. Endpoints are chosen by it.
+    /// The kind of client. The choice of an endpoint depends on this kind.
     pub clients: Clients,
     /// The client's endpoint.
     pub backend: Backend,
-    /// Time in milliseconds for which the client was silent. Clients that were silent longest make room first.
+    /// Time in milliseconds for which the client was silent. If there is no room, the client that was silent longest is
+    /// forgotten first.
     pub silent_ms: u64,
 }
 
-/// A client with `ClientIP` affinity, and its endpoint.
+/// A client with `ClientIP` affinity that is handed over, and its endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedAffinity {
     /// The service port to which the affinity belongs.
     pub port: ServicePortName,
-    /// The kind of client. Endpoints are chosen by it.
+    /// The kind of client. The choice of an endpoint depends on this kind.
     pub clients: Clients,
     /// The client's address.
     pub client: IpAddr,
@@ -273,11 +274,11 @@ pub struct Portal {
     pub address: SocketAddr,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// The port of the proxy process. It is bound on every address of the node.
+    /// The port of the proxy process. This port is bound on every address of the node.
     pub proxy_port: u16,
 }
 
-/// Counts since the proxy process began, and current numbers.
+/// Counts since the start of the proxy process, and current numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metrics {
@@ -299,7 +300,7 @@ pub struct Metrics {
     pub retries: u64,
     /// Number of connections that ended with an error.
     pub broken: u64,
-    /// Number of connections in which one direction had ended and the other did not end in time.
+    /// Number of connections in which one direction had ended and the other direction did not end in time.
     pub lingered: u64,
     /// Number of UDP clients since the start.
     pub flows_opened: u64,
@@ -316,7 +317,7 @@ pub struct Metrics {
     pub bytes_to_clients: u64,
 }
 
-/// The kind of client. Endpoints are chosen by it.
+/// The kind of client. The choice of an endpoint depends on this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Clients {
@@ -328,7 +329,7 @@ pub enum Clients {
     External,
 }
 
-/// The treatment of clients at an address.
+/// The way in which the proxy process treats clients that send to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {

@@ -1,9 +1,9 @@
 //! The process `podprobe proxy DIR`. It proxies connections of services, and answers names over DNS. Like a shim, it
 //! outlives the daemon.
 //!
-//! Invariants: there is one thread, and it blocks only to wait for events. Everything that it does belongs to a
-//! [`poller::Part`]. It goes on with the last table when the daemon is gone, and also after it was killed and started
-//! again.
+//! Invariants: the process has one thread, which blocks only to wait for events. All work belongs to a
+//! [`poller::Part`]. The process goes on with the last table while the daemon is gone, and also after the process
+//! itself was killed and started again.
 
 pub mod control;
 pub mod dns;

@@ -16,11 +16,11 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// The name of a descriptor in the poller. Each event has the token of its descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// The part of the proxy process that has the descriptor. It is the top byte of the token's number.
+    /// The part of the proxy process that has the descriptor. This number is the top byte of the token.
     pub part: u8,
     /// The kind of descriptor. Each part numbers its own kinds.
     pub kind: u8,
-    /// A number that distinguishes the descriptor from later ones with the same index.
+    /// A number that distinguishes the descriptor from later descriptors with the same index.
     pub generation: u16,
     /// The index of the descriptor among those of its kind.
     pub index: u32,
@@ -51,8 +51,8 @@ pub trait Part {
     /// Handles the events of a descriptor of this part.
     fn ready(&mut self, token: Token, events: EpollFlags, now: Moment, poller: &Poller);
 
-    /// Returns the moment at which [`Part::expire`] must be called. A moment in the past means at once, after the
-    /// events that are already there.
+    /// Returns the moment at which [`Part::expire`] must be called; `None` if the part waits only for events. A moment
+    /// in the past means at once, after the events that are already there.
     fn deadline(&self) -> Option<Moment>;
 
     /// Handles everything that is due, after the deadline of this part has passed.
@@ -114,7 +114,7 @@ impl Poller {
         let count = match self.epoll.wait(&mut events.0, timeout) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
-            // The kernel has no memory left. The existing connections must not end because of that.
+            // The kernel has no memory left. The existing connections must not end because of this error.
             Err(_) => {
                 std::thread::sleep(Duration::from_millis(100));
                 0

@@ -23,12 +23,12 @@ use crate::base::sys::task::PidFd;
 use crate::net::proxyd::dns::part::{self as dns, NamesPart};
 use crate::net::proxyd::userspace::part::{self, Userspace};
 
-/// The line that the proxy process writes to its standard output when it is ready for the daemon's requests. If it
-/// cannot start, it writes `error <text>` instead.
+/// The line that the proxy process writes to its standard output when it is ready for the daemon's requests. A process
+/// that cannot start writes `error <text>` instead.
 pub const READY: &str = "ready\n";
 
-/// Number of descriptors that the process asks for. This is the kernel's own limit for a process without a special
-/// setting.
+/// Number of descriptors that the process asks for. The number is the kernel's own limit for a process without a
+/// special setting.
 const DESCRIPTORS: u64 = 1 << 20;
 /// The part number of the event loop's own descriptors in tokens.
 const LOOP: u8 = 255;
@@ -36,7 +36,7 @@ const LOOP: u8 = 255;
 const HOME: u8 = 0;
 /// The kind of token for the signal TERM at the node's shutdown.
 const SHUTDOWN: u8 = 1;
-/// The kind of token for the process that has handed its work over. It is ready when that process has ended.
+/// The kind of token for the process that has handed its work over. The token is reported when that process has ended.
 const PREDECESSOR: u8 = 2;
 
 /// The argument after the directory that makes the process take over from the proxy process of that directory.
@@ -88,8 +88,8 @@ fn detach() {
     }
 }
 
-/// Makes the signal TERM readable from a descriptor of the event loop. This happens only if the process has left the
-/// daemon's cgroup. TERM then comes from the node's shutdown.
+/// Makes the signal TERM readable from a descriptor of the event loop. The process must have left the daemon's cgroup,
+/// so that TERM comes only from the node's shutdown.
 fn shutdown(poller: &Poller) -> io::Result<SignalFd> {
     let mut term = SigSet::empty();
     term.add(Signal::SIGTERM);
@@ -109,20 +109,19 @@ fn of_loop(kind: u8) -> Token {
 }
 
 struct Role {
-    /// The directory; `None` once another proxy process may have it.
+    /// The directory; `None` once another proxy process may have the directory.
     home: Option<Home>,
     poller: Poller,
     control: Control,
     userspace: Userspace,
     names: NamesPart,
-    /// Version of the configuration in force.
+    /// Version of the configuration in force; `None` before the first request of the daemon.
     applied: Option<u64>,
     retired: bool,
-    /// The client of the control socket that has asked for the sockets with `HandOver`.
+    /// The client of the control socket that has asked for the sockets with `HandOver`; `None` if no client has asked.
     heir: Option<Key>,
-    /// The process that had the sockets before, while it still has connections. This process keeps the addresses of
-    /// those connections, and so ends later than that process. A process that takes over from this one must wait only
-    /// for this one.
+    /// The process that had the sockets before, while that process still has connections. This process keeps the
+    /// addresses of those connections, and so ends after its predecessor. A successor must wait only for this process.
     predecessor: Option<PidFd>,
     /// The descriptor that is readable at the node's shutdown; `None` if a TERM could be meant for the daemon.
     _shutdown: Option<SignalFd>,
@@ -199,7 +198,7 @@ impl Role {
         self.names.adopt(questioners, now, &self.poller);
     }
 
-    /// Makes the directory this process's own. If that fails, clients are served all the same, and the daemon reaches
+    /// Makes the directory this process's own. If that fails, clients are served all the same, but the daemon reaches
     /// this process only later.
     fn succeed(&mut self, predecessor: PidFd) {
         if let Some(home) = &self.home {
@@ -288,7 +287,7 @@ impl Role {
             return refused(RETIRED.into());
         }
         let now = Moment::now();
-        // The userspace part comes first. It adds the addresses to the node that the DNS responder binds.
+        // The userspace part comes first, because it adds the addresses to the node that the DNS responder binds.
         self.userspace.apply(configuration, now, &self.poller);
         self.names.apply(configuration, now, &self.poller);
         self.userspace.forget_inherited();
@@ -348,7 +347,7 @@ impl Role {
         Ok((handed, descriptors))
     }
 
-    /// Lets the process serve that has asked for the sockets. This process ends with its last connection.
+    /// Leaves the clients to the process that has asked for the sockets. This process ends with its last connection.
     fn let_go(&mut self, client: Key) {
         if self.home.is_none() || self.heir != Some(client) {
             let answer = refused("the sockets were not handed over".into());
@@ -356,7 +355,7 @@ impl Role {
         }
         let now = Moment::now();
         self.retired = true;
-        // The files belong to the other process now. The lock does too, once it is closed here.
+        // The files now belong to the other process. So does the lock, once this process has closed its own descriptor.
         self.home = None;
         let affinities = self.userspace.affinities(now);
         let (flows, of_flows): (Vec<_>, Vec<_>) =
@@ -384,14 +383,15 @@ impl Role {
         self.userspace.retire();
     }
 
-    /// Makes the directory anew if another program has removed it or one of its files. If another proxy process has
-    /// the directory by then, this one ends with its last connection.
+    /// Makes the directory anew if another program has removed it or one of its files. If another proxy process has the
+    /// directory by then, this process ends with its last connection.
     fn mend(&mut self) {
         let damaged = self.home.as_ref().filter(|home| home.is_damaged());
         let Some(dir) = damaged.map(|home| home.dir().to_owned()) else {
             return;
         };
-        // The lock is released first. If only a file is gone, our own lock would keep us out.
+        // The lock is released first. If the lock file is still there, this process could not take the lock a second
+        // time.
         self.home = None;
         let taken = Home::take(&dir).and_then(|home| {
             let control = Control::listen(&dir, &self.poller)?;
@@ -435,12 +435,12 @@ fn given(handed: Handed) -> Answer {
     }
 }
 
-/// Separates this process from the daemon. Nothing that ends the daemon ends this process; only [`shutdown`] does.
-/// When the node runs out of memory, the kernel kills this process last.
+/// Separates this process from the daemon. Whatever ends the daemon does not end this process; only the signal of
+/// [`shutdown`] does. When the node runs out of memory, the kernel kills this process last.
 fn leave_the_daemon_behind() -> io::Result<()> {
     let _ = nix::sys::prctl::set_name(c"podprobe-proxy");
     std::env::set_current_dir("/")?;
-    // setsid fails if a person has started the process, because it then already leads its session.
+    // setsid fails if a person has started the process, because such a process already leads its session.
     let _ = nix::unistd::setsid();
     crate::base::sys::process::protect_from_the_oom_killer();
     let mut ignored = SigSet::empty();

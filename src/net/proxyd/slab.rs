@@ -11,7 +11,7 @@ const NONE: u32 = u32::MAX;
 pub struct Key {
     /// The entry's index in the slab.
     pub index: u32,
-    /// A number that distinguishes the entry from earlier and later ones with the same index.
+    /// A number that distinguishes the entry from earlier and later entries with the same index.
     pub generation: u16,
 }
 
@@ -21,7 +21,7 @@ struct Entry<T> {
     generation: u16,
     queued: bool,
     previous: u32,
-    /// The next entry in the queue. In a free place, it is the next free place.
+    /// The next entry in the queue. For a free place, this is the next free place.
     next: u32,
 }
 
@@ -164,7 +164,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Returns the first entry of a queue.
+    /// Returns the first entry of a queue; `None` if the queue is empty.
     pub fn first(&self, queue: &Queue) -> Option<Key> {
         let entry = self.entries.get(queue.first as usize)?;
         Some(Key {

@@ -16,7 +16,7 @@ pub enum Verdict {
     Reply(Reply),
     /// Ask other resolvers, which may know the answer.
     Ask {
-        /// The name to ask for. It is the query's name, or the target of the last of `aliases`.
+        /// The name to ask for: the query's name, or the target of the last alias in `aliases`.
         name: OwnedName,
         /// CNAME records that stand before the other resolver's answer.
         aliases: Vec<Records>,
@@ -26,8 +26,8 @@ pub enum Verdict {
 /// Size in bytes of the smallest record: a pointer to its name, type, class, time, length, and an IPv4 address.
 const SMALLEST: usize = 16;
 
-/// Answers a query from the zone, as far as the zone has the name. The client takes `limit` bytes. `turn` rotates the
-/// order of records.
+/// Answers a query from the zone, or decides that other resolvers must be asked. The client takes at most `limit`
+/// bytes. `turn` rotates the order of records.
 pub fn answer(query: &Query, zone: &Zone, limit: usize, turn: usize) -> Verdict {
     let mut name = query.name.clone();
     let mut aliases = Vec::new();

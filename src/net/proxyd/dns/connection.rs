@@ -1,8 +1,8 @@
 //! A client's TCP connection: questions come one after the other, and answers are sent as they are ready (RFC 7766).
 //!
-//! Invariants: the bytes that it keeps are bounded. A client that does not read its answers, or has many questions
-//! waiting, is not read from. The connection lives for [`IDLE`] after its last whole question or answer, however many
-//! single bytes the client sends.
+//! Invariants: a connection keeps a bounded number of bytes. Nothing is read from a client that does not read its
+//! answers, or that has many questions waiting. The connection lives for [`IDLE`] after its last whole question or
+//! answer, however many single bytes the client sends.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream};
@@ -17,17 +17,17 @@ use super::frames::{Frames, framed};
 
 /// Longest time for which a connection may be idle.
 pub const IDLE: Duration = Duration::from_secs(10);
-/// Largest question in bytes. A name with EDNS and a signature is far smaller.
+/// Size in bytes of the largest question. A question with a long name, EDNS and a signature is far smaller.
 const LARGEST_QUESTION: usize = 4096;
 /// Largest number of questions of a connection that may wait for other resolvers.
 const MOST_WAITING: usize = 8;
 /// Number of bytes that may wait for the client before the connection is no longer read from.
 const MOST_UNREAD: usize = 16 * 1024;
-/// Number of bytes that may wait for the client before the connection is closed. This is room for a few of the largest
-/// answers, to questions that the client has already asked.
+/// Number of bytes that may wait for the client before the connection is closed. The limit leaves room for a few of the
+/// largest answers to questions that the client has already asked.
 const FAR_TOO_MUCH_UNREAD: usize = 192 * 1024;
 
-/// The error that the connection is over: it is broken, or the client has broken the rules.
+/// The connection is over: it is broken, or the client has broken the rules.
 #[derive(Debug)]
 pub struct Over;
 
@@ -116,7 +116,8 @@ impl Connection {
         Ok(question)
     }
 
-    /// Queues the answer to a question, and sends what the client takes now. With `None` the question gets no answer.
+    /// Queues the answer to a question, and sends as many queued bytes as the client takes now. If `answer` is `None`,
+    /// the question gets no answer.
     pub fn answer(&mut self, answer: Option<&[u8]>, now: Moment) -> Result<(), Over> {
         self.waiting = self.waiting.saturating_sub(1);
         if let Some(answer) = answer {

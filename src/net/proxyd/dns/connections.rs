@@ -1,7 +1,7 @@
 //! The TCP connections of all clients.
 //!
-//! Invariants: there are at most [`MOST`] connections. A new connection replaces a connection of the client with the
-//! most: the one that was idle longest. So a client that opens many harms itself.
+//! Invariants: there are at most [`MOST`] connections. Beyond that, a new connection replaces the longest idle
+//! connection of the client with the most connections. So a client that opens many connections harms itself.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -50,7 +50,8 @@ impl Connections {
         quiet.map(|(key, _)| *key).collect()
     }
 
-    /// Returns the moment at which the first connection will have been idle for too long.
+    /// Returns the moment at which the first connection will have been idle for too long; `None` if there is no
+    /// connection.
     pub fn deadline(&self) -> Option<Moment> {
         self.all.values().map(|c| c.until).min()
     }
@@ -61,7 +62,8 @@ impl Connections {
         idle.map(|(key, _)| *key).collect()
     }
 
-    /// Returns the key of the connection that a new one replaces; `None` if there are fewer than `MOST`.
+    /// Returns the key of the connection that a new connection replaces; `None` if there are fewer than `MOST`
+    /// connections.
     pub fn gives_way(&self) -> Option<u64> {
         if self.all.len() < MOST {
             return None;

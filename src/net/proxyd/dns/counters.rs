@@ -25,11 +25,11 @@ pub struct Counters {
     pub strangers: u64,
     /// Number of messages that are no questions.
     pub ignored: u64,
-    /// Number of questions that were dropped for questions of other clients before they were read.
+    /// Number of unread questions that were dropped to make room for questions of other clients.
     pub crowded: u64,
     /// Number of answers that could not be sent, because the kernel's queue was full or the client was gone.
     pub unsent: u64,
-    /// Number of connections that were closed for other connections.
+    /// Number of connections that were closed to make room for other connections.
     pub connections_displaced: u64,
     /// Number of questions that were forwarded to other resolvers.
     pub forwards: u64,
@@ -39,7 +39,7 @@ pub struct Counters {
     pub forward_timeouts: u64,
     /// Number of tries that failed at once, or that a resolver refused.
     pub forward_failures: u64,
-    /// Number of forwarded questions that were dropped for others.
+    /// Number of forwarded questions that were dropped to make room for other questions.
     pub forwards_displaced: u64,
 }
 

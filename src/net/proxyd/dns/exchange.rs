@@ -1,7 +1,8 @@
 //! The socket for one try of a question to another resolver.
 //!
-//! Invariants: each try has a socket of its own, so that the kernel chooses its port at random. The socket is
-//! connected, so that the kernel lets only packets of this resolver in, and reports when nothing listens there.
+//! Invariants: each try has a socket of its own, so the kernel chooses a random port for each try. The socket is
+//! connected. So the kernel lets in only packets of the asked resolver, and reports an error if nothing listens at the
+//! resolver's address.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};

@@ -1,9 +1,9 @@
 //! Questions that are forwarded to other resolvers: their tries, their limits, and the answers for the clients.
 //!
 //! Invariants: every question ends with one answer, at the latest [`TOTAL`] after it was asked. At most [`MOST`]
-//! questions wait at a time, [`MOST_STREAMS`] of them over TCP. A further question replaces the oldest question of the
-//! client that has the most, so a client that floods harms itself. An answer counts only if it comes from the resolver
-//! that was asked, on the socket of this try, with the same ID and the same question.
+//! questions wait at a time, at most [`MOST_STREAMS`] of them over TCP. A further question replaces the oldest question
+//! of the client with the most questions, so a client that floods harms itself. An answer counts only if it comes from
+//! the asked resolver, on the socket of the current try, with the ID and the question of that try.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -26,7 +26,7 @@ pub const TRY: Duration = Duration::from_secs(2);
 /// Longest time that a question waits in all.
 pub const TOTAL: Duration = Duration::from_secs(5);
 
-/// Largest number of questions over TCP at a time. They are few because their answers are large.
+/// Largest number of questions over TCP at a time. The number is small because answers over TCP are large.
 pub const MOST_STREAMS: usize = 64;
 
 /// The transport of a question to a resolver.
@@ -41,7 +41,7 @@ pub enum Transport {
 /// A client's question for other resolvers.
 #[derive(Clone, Debug)]
 pub struct Question<C> {
-    /// The client that gets the answer, under the caller's name for it.
+    /// The caller's key of the client that gets the answer.
     pub client: C,
     /// The client's address.
     pub from: IpAddr,
@@ -49,7 +49,8 @@ pub struct Question<C> {
     pub query: Query,
     /// The largest answer that the client takes, in bytes.
     pub limit: usize,
-    /// True if the client takes an answer of any size. A truncated answer is then fetched whole, over TCP.
+    /// True if the client takes an answer of any size. In this case a truncated answer of a resolver is fetched whole,
+    /// over TCP.
     pub whole: bool,
     /// The name for which other resolvers are asked.
     pub name: OwnedName,
@@ -60,7 +61,7 @@ pub struct Question<C> {
 /// An action that the caller must carry out for a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<C> {
-    /// Send the question, over a new socket that replaces the question's last one.
+    /// Send the question, over a new socket that replaces the last socket of the question.
     Send {
         /// Key of the question.
         key: u64,
@@ -90,7 +91,7 @@ struct Waiting<C> {
     transport: Transport,
     id: u16,
     tried: Vec<SocketAddr>,
-    /// The relayed answer of the last resolver that refused or failed.
+    /// The relayed answer of the last resolver that refused or failed; `None` if there was no such answer.
     refusal: Option<Vec<u8>>,
 }
 
@@ -105,7 +106,7 @@ pub struct Tally {
     pub timeouts: u64,
     /// Number of tries that failed at once, or that a resolver refused.
     pub failures: u64,
-    /// Number of questions that were dropped for others.
+    /// Number of questions that were dropped to make room for other questions.
     pub displaced: u64,
 }
 
@@ -154,12 +155,12 @@ impl<C> Forwards<C> {
         self.waiting.is_empty()
     }
 
-    /// Returns the moment at which [`Self::expire`] must be called.
+    /// Returns the moment at which [`Self::expire`] must be called; `None` if no question waits.
     pub fn deadline(&self) -> Option<Moment> {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// Begins to forward a question. `id` is a random ID for its first try.
+    /// Begins to forward a question. `id` is a random ID for the first try.
     pub fn ask(&mut self, question: Question<C>, id: u16, now: Moment) -> Vec<Step<C>> {
         let key = self.next_key;
         self.next_key += 1;
@@ -227,7 +228,8 @@ impl<C> Forwards<C> {
         }]
     }
 
-    /// Goes on with a question after its socket has failed. `id` is a random ID for the next try.
+    /// Returns the next step of a question after its socket has failed; `None` if the question no longer waits. `id` is
+    /// a random ID for the next try.
     pub fn failed(&mut self, key: u64, id: u16, now: Moment) -> Option<Step<C>> {
         let waiting = self.take(key)?;
         self.tally.failures += 1;

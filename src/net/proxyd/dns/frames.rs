@@ -1,9 +1,9 @@
 //! DNS messages in a stream. Two bytes before each message have its length (RFC 1035 4.2.2).
 //!
-//! Invariants: no more bytes are kept than one message of the largest length, and the bytes that were read together
-//! with its end.
+//! Invariants: a stream keeps at most the bytes of one message of the largest length, and the bytes that were read
+//! together with the end of that message.
 
-/// The error that the other side announces a message that is larger than allowed.
+/// The other side announces a message that is larger than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge;
 

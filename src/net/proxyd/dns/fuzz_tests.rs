@@ -1,4 +1,4 @@
-//! Tests with broken messages. They come from a fixed seed, so that a failure can be repeated.
+//! Tests with broken messages. The messages come from a fixed seed, so that a failure can be repeated.
 
 use std::time::Duration;
 

@@ -1,13 +1,13 @@
 //! Datagrams of clients that wait for their turn.
 //!
-//! Invariants: pure. At most [`MOST`] questions wait. Each client gets its turn after every other waiting client,
-//! whatever it sends. If there is no room, the newest question of the client with the most questions is dropped, so a
-//! client that floods harms itself.
+//! Invariants: pure. At most [`MOST`] questions wait. The clients take turns, however many questions each of them
+//! sends. If there is no room, the newest question of the client with the most questions is dropped, so a client that
+//! floods harms itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-/// Largest number of waiting questions. This is more than a socket holds with the kernel's default buffer.
+/// Largest number of waiting questions. A socket with the kernel's default buffer holds fewer questions.
 pub const MOST: usize = 512;
 
 /// A datagram of a client.
@@ -53,8 +53,8 @@ impl Inbox {
         has_room
     }
 
-    /// Drops the newest question of the client with the most questions. Returns false, and drops nothing, if
-    /// `newcomer` has as many itself.
+    /// Drops the newest question of the client with the most questions. Returns false, and drops nothing, if `newcomer`
+    /// has as many questions itself.
     fn make_room(&mut self, newcomer: IpAddr) -> bool {
         let most = self.by_client.iter().max_by_key(|(_, all)| all.len());
         let Some((most, count)) = most.map(|(ip, all)| (*ip, all.len())) else {

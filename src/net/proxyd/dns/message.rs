@@ -14,8 +14,8 @@ use domain::base::name::ToName;
 
 use super::record::{OwnedName, Records};
 
-/// Largest answer over UDP in bytes, and the size in our OPT records. A packet of this size is not fragmented on the
-/// way.
+/// Size in bytes of the largest answer over UDP. The OPT records of podprobe announce this size. A packet of this size
+/// is not fragmented on the way.
 pub const UDP_LIMIT: usize = 1232;
 /// Largest answer over UDP in bytes for a client without EDNS (RFC 1035 2.3.4).
 const PLAIN_LIMIT: usize = 512;
@@ -61,8 +61,8 @@ pub enum Received {
     Query(Query),
     /// A message that gets this answer with an error.
     Error(Vec<u8>),
-    /// A message that gets no answer. It is too short to have an ID, or is an answer itself. Answering answers would
-    /// make two responders talk for ever.
+    /// A message that gets no answer, because it is too short to have an ID, or is an answer itself. If answers were
+    /// answered, two responders could talk forever.
     Nothing,
 }
 
@@ -77,7 +77,7 @@ pub struct Reply {
     pub truncated: bool,
     /// The records that the client asked for. The CNAME records that lead to them come first.
     pub answer: Vec<Records>,
-    /// The SOA record of the zone, if there is no such name or record.
+    /// The SOA record of the zone if the name or the record does not exist; otherwise `None`.
     pub authority: Option<Records>,
     /// Additional records, which may be left out.
     pub extra: Vec<Records>,
@@ -183,8 +183,8 @@ fn bare(asked: Header, rcode: Rcode) -> Received {
     Received::Error(bytes)
 }
 
-/// Returns the answer to a query with an unknown EDNS version. The answer has the version that we know, and the code
-/// BADVERS, whose lower bits are 0 (RFC 6891 6.1.3).
+/// Returns the answer to a query with an unknown EDNS version. The answer has the EDNS version that podprobe supports,
+/// and the code BADVERS. The lower bits of this code are 0 (RFC 6891 6.1.3).
 fn bad_version(query: &Query) -> Received {
     let mut bytes = query.answer(&Reply::error(Rcode::NOERROR), PLAIN_LIMIT);
     // The upper bits of the code are the first byte of the OPT record's TTL. The TTL is the first four of the last six
@@ -245,8 +245,8 @@ impl Query {
         Ok(additional.finish().into_target())
     }
 
-    /// Returns the bytes of a question to another resolver, with the ID 0. The question asks for `name`. Its type and
-    /// flags are those of the client's question.
+    /// Returns the bytes of a question to another resolver, with the ID 0. The question asks for `name`, with the type
+    /// and flags of the client's question.
     pub fn request(&self, name: &OwnedName) -> Vec<u8> {
         let mut builder = builder();
         let header = builder.header_mut();

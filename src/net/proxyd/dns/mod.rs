@@ -1,8 +1,8 @@
 //! The names of the cluster: a small DNS responder.
 //!
-//! Clients ask it for services (`NAME.NAMESPACE.svc.cluster.local`, docs/names.md). Questions for other names are
-//! forwarded to the node's resolvers. The responder runs in the process `podprobe proxy`, as a state machine of one
-//! epoll: [`responder::Responder`].
+//! Clients ask the responder for services (`NAME.NAMESPACE.svc.cluster.local`, docs/names.md). Questions for other
+//! names are forwarded to the node's resolvers. The responder runs in the process `podprobe proxy`, as a state machine
+//! of one epoll: [`responder::Responder`].
 //!
 //! Invariants: nothing blocks. No bytes of a client or of a resolver make the responder panic. Everything that waits
 //! is counted and bounded: datagrams ([`inbox::MOST`]), forwarded questions ([`forward::MOST`]), connections

@@ -148,7 +148,7 @@ impl NamesPart {
     }
 
     /// Takes no more questions, because another process has the sockets. Returns the connections that have no open
-    /// question, for that process.
+    /// question. The other process serves them.
     pub fn let_go(&mut self, now: Moment, poller: &Poller) -> Vec<(IpAddr, OwnedFd)> {
         self.wanted.clear();
         self.not_bound.clear();
@@ -157,13 +157,13 @@ impl NamesPart {
         self.responder.let_go(now, poller.epoll())
     }
 
-    /// Goes on with the connections that the other process has given up.
+    /// Serves the connections that another process has given up.
     pub fn adopt(&mut self, given: Vec<(IpAddr, OwnedFd)>, now: Moment, poller: &Poller) {
         self.responder.adopt(given, now, poller.epoll());
         self.retry_at = (!self.not_bound.is_empty()).then_some(now);
     }
 
-    /// Returns true if no client waits for an answer.
+    /// Returns true if no client waits for an answer and no connection is open.
     pub fn is_unused(&self) -> bool {
         self.responder.is_unused()
     }

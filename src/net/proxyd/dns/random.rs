@@ -2,7 +2,7 @@
 
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// A source of random numbers. It takes them from the kernel, many at a time.
+/// A source of random numbers. The numbers come from the kernel, many at a time.
 pub struct Random {
     source: SystemRandom,
     bytes: [u8; 256],

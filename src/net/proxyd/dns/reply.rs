@@ -12,7 +12,7 @@ use domain::rdata::rfc1035::Cname;
 use super::message::{Query, Reply};
 use super::record::{Data, OwnedName, Records};
 
-/// Length of a message's header in bytes. The question follows it.
+/// Length of a message's header in bytes. The question follows the header.
 const HEADER: usize = 12;
 /// Largest number of a resolver's records that are copied behind an alias.
 const MOST_RECORDS: usize = 500;
@@ -34,8 +34,8 @@ pub struct Answered<'m> {
 }
 
 impl<'m> Answered<'m> {
-    /// Reads a message of the resolver that was asked. Returns `None` if it is not the answer to the question with
-    /// this ID, name and type.
+    /// Reads a message of the resolver that was asked. Returns `None` if the message is not the answer to the question
+    /// with this ID, name and type.
     pub fn read(bytes: &'m [u8], id: u16, name: &OwnedName, rtype: Rtype) -> Option<Self> {
         let message = Message::from_slice(bytes).ok()?;
         let header = message.header();
@@ -58,8 +58,8 @@ impl<'m> Answered<'m> {
         self.message.header().rcode()
     }
 
-    /// Returns true if the answer cannot be read to its end, so that no client may get it. A truncated answer does not
-    /// count as broken, because none of its records are used.
+    /// Returns true if the answer cannot be read to its end. No client may get such an answer. A truncated answer does
+    /// not count as broken, because none of its records are used.
     pub fn is_broken(&self) -> bool {
         !self.is_truncated() && !self.is_whole
     }
@@ -69,7 +69,7 @@ impl<'m> Answered<'m> {
         self.message.header().tc()
     }
 
-    /// Returns true if the resolver refused or failed, so that another resolver may know more.
+    /// Returns true if the resolver refused or failed. Another resolver may know the answer.
     pub fn is_failure(&self) -> bool {
         [Rcode::SERVFAIL, Rcode::NOTIMP, Rcode::REFUSED].contains(&self.rcode())
     }
@@ -127,7 +127,8 @@ fn is_whole(message: &Message<[u8]>) -> bool {
     })
 }
 
-/// Copies a record if it has the type `rtype` or is an alias. The outer `None` means that the record cannot be read.
+/// Copies a record if it is an alias, or if it has the type `rtype` and no names in its data. Otherwise the inner
+/// `None` is returned. The outer `None` means that the record cannot be read.
 fn copy(record: ParsedRecord<'_, [u8]>, rtype: Rtype) -> Option<Option<Records>> {
     let data = match record.rtype() {
         Rtype::CNAME => {

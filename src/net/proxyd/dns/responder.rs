@@ -1,4 +1,4 @@
-//! The responder: its sockets, and what it does when one of them is ready.
+//! The responder: its sockets, and the handling of their events.
 //!
 //! Invariants: nothing blocks, and one call handles a bounded number of packets, so that the other parts of the proxy
 //! process get their turns. An answer over UDP that the kernel does not take at once is dropped, because the client
@@ -33,11 +33,11 @@ use streams::PAUSE;
 
 /// Number of packets or connections that one call handles.
 const A_TURN: usize = 64;
-/// Number of datagrams that one call takes from the kernel. Taking them costs little, and makes room in the kernel for
-/// other clients.
+/// Number of datagrams that one call takes from the kernel. Taking a datagram costs little, and makes room in the
+/// kernel for other clients.
 const TAKEN: usize = 1024;
-/// Size in bytes of the buffer for messages. Larger messages of clients and, over UDP, of resolvers are cut off, and
-/// are then not understood.
+/// Size in bytes of the buffer for messages. A larger message of a client is cut off, and so is a larger message of a
+/// resolver over UDP. A message that is cut off cannot be read.
 const BUFFER: usize = 4096;
 
 /// The UDP and the TCP socket of one address and port. Both are non-blocking.
@@ -76,13 +76,15 @@ pub struct Responder {
     inbox: Inbox,
     connections: Connections,
     paused_until: Option<Moment>,
-    /// The moment at which the clients that still wait get no answer any more, because another process answers.
+    /// The moment at which this process stops answering the clients that still wait; `None` until another process has
+    /// taken over.
     leaves_at: Option<Moment>,
     random: Random,
     turn: usize,
     counters: Counters,
     buffer: Vec<u8>,
-    /// Keys of connections that got an answer of another resolver. They may now have room for their next question.
+    /// Keys of connections that got an answer of another resolver. These connections may now have room for their next
+    /// question.
     answered: Vec<u64>,
 }
 
@@ -132,8 +134,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Closes the listener at an address. Its clients that wait for another resolver get no answer. Every question in
-    /// the inbox is dropped.
+    /// Closes the listener at an address. Clients of this listener that wait for another resolver get no answer. Every
+    /// question in the inbox is dropped.
     pub fn close_listener(&mut self, at: SocketAddr) {
         // The index will be used again, and waiting questions would be answered through another listener.
         self.inbox = Inbox::default();
@@ -162,12 +164,12 @@ impl Responder {
 
     /// Takes no more questions, because another process has the sockets. A client that waits still gets its answer
     /// within [`IDLE`]. Returns the connections that have no open question. All these sockets are removed from the
-    /// poller. Otherwise it would report their events for as long as the other process has them open.
+    /// poller. Otherwise the poller would report their events for as long as the other process has them open.
     pub fn let_go(&mut self, now: Moment, poller: &Epoll) -> Vec<(IpAddr, OwnedFd)> {
         for place in self.listeners.iter_mut().flatten() {
             let _ = poller.delete(&place.udp);
             if let Some(tcp) = place.tcp.take() {
-                // While accepting is paused the listener is not in the poller, and this fails.
+                // While accepting is paused the listener is not in the poller, and the call fails.
                 let _ = poller.delete(&tcp);
             }
         }
@@ -183,14 +185,14 @@ impl Responder {
         given
     }
 
-    /// Goes on with connections that another process has given up.
+    /// Serves the connections that another process has given up.
     pub fn adopt(&mut self, given: Vec<(IpAddr, OwnedFd)>, now: Moment, poller: &Epoll) {
         for (from, stream) in given {
             self.register(Connection::new(stream.into(), from, now), poller);
         }
     }
 
-    /// Returns true if no client waits for an answer.
+    /// Returns true if no client waits for an answer and no connection is open.
     pub fn is_unused(&self) -> bool {
         self.inbox.is_empty() && self.forwards.is_empty() && self.connections.is_empty()
     }
@@ -227,7 +229,7 @@ impl Responder {
         }
     }
 
-    /// Returns the moment at which [`Self::expire`] must be called.
+    /// Returns the moment at which [`Self::expire`] must be called; `None` if nothing waits.
     pub fn deadline(&self) -> Option<Moment> {
         let all = [
             self.forwards.deadline(),
@@ -307,8 +309,8 @@ impl Responder {
             };
             let (length, from) = match listener.udp.recv_from(&mut self.buffer) {
                 Ok(received) => received,
-                // There is no datagram, or an earlier answer has failed because its client is gone. The next event
-                // goes on.
+                // There is no datagram, or an earlier answer has failed because its client is gone. The next event of
+                // the socket continues.
                 Err(_) => return,
             };
             if !self.is_client(from) {
@@ -420,7 +422,7 @@ impl Responder {
                     });
                     match opened {
                         Ok(exchange) => drop(self.exchanges.insert(key, exchange)),
-                        // Goes on with the next resolver. There are only a few.
+                        // The next resolver is asked. The number of resolvers is small.
                         Err(_) => steps.extend(self.forwards.failed(key, self.random.next(), now)),
                     }
                 }
@@ -457,14 +459,14 @@ impl Responder {
                 }
                 Err(_) => self.fail(key, now),
             };
-            // The message is not the answer. The answer may still come, whoever sent this message.
+            // Without steps, the message was not the answer. The answer may still come, whoever sent this message.
             if !steps.is_empty() {
                 return self.carry_out(steps, now, poller);
             }
         }
     }
 
-    /// Sends an answer to a client. With `None` the question gets no answer.
+    /// Sends an answer to a client. If `answer` is `None`, the question gets no answer.
     fn send(&mut self, client: Client, answer: Option<&[u8]>, now: Moment, poller: &Epoll) {
         if let Some(bytes) = answer {
             self.counters.answered(bytes);
@@ -489,7 +491,7 @@ impl Responder {
     }
 }
 
-/// Returns true if a resolver is this responder itself. A question to ourselves would go round for ever.
+/// Returns true if a resolver is this responder itself. A question of the responder to itself would go round forever.
 fn is_own(own: &[SocketAddr], names: &Names, upstream: SocketAddr) -> bool {
     let ip = upstream.ip().to_canonical();
     let is_ours = names.addresses.contains(&ip);

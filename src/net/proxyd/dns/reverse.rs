@@ -20,7 +20,7 @@ pub struct Reverse {
 }
 
 impl Reverse {
-    /// Reads a name in lower case. Returns `None` if it is not a reverse name.
+    /// Reads a name in lower case. Returns `None` if the name is not a reverse name.
     pub fn read(labels: &[&[u8]]) -> Option<Self> {
         match labels {
             [rest @ .., b"in-addr", b"arpa"] => Some(Self::v4(rest)),
@@ -52,13 +52,14 @@ impl Reverse {
         }
     }
 
-    /// Returns the address if the name is exactly that of a whole address.
+    /// Returns the address if the name stands for a whole address, and has no further labels.
     pub fn whole(&self) -> Option<IpAddr> {
         let all = if self.address.is_ipv4() { 32 } else { 128 };
         (self.bits == all && !self.longer).then_some(self.address)
     }
 
-    /// Returns the first prefix that contains the name.
+    /// Returns the first prefix that contains every address for which the name stands; `None` if there is no such
+    /// prefix.
     pub fn below<'c>(&self, cidrs: &'c [Cidr]) -> Option<&'c Cidr> {
         cidrs
             .iter()

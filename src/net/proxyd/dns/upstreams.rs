@@ -1,7 +1,7 @@
 //! The resolvers of the node: which one is asked next, and which ones do not answer.
 //!
-//! Invariants: a resolver that does not answer gets one question per [`DEAD`], and the others get the rest. If none
-//! answers, all are asked, because there is no better resolver.
+//! Invariants: a resolver that does not answer gets one question per [`DEAD`]. All other questions go to the resolvers
+//! that answer. If no resolver answers, all are asked, because there is no better resolver.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -29,7 +29,8 @@ pub struct Upstreams {
 }
 
 impl Upstreams {
-    /// Sets the resolvers from now on, without repetitions. A resolver that was there before keeps its failures.
+    /// Replaces the list of resolvers. Repetitions are left out. A resolver that was in the old list keeps its
+    /// failures.
     pub fn set(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
         let mut all: Vec<Upstream> = Vec::new();
         for address in addresses {
@@ -60,7 +61,7 @@ impl Upstreams {
         let at = *turns.iter().find(alive).or_else(|| turns.first())?;
         let picked = &mut self.all[at];
         if picked.dead_until.is_some() {
-            // This question finds out if the resolver answers again. Other questions need not wait for it.
+            // This question finds out if the resolver answers again. Until then, other questions go to other resolvers.
             picked.dead_until = Some(now + DEAD);
         }
         self.next = at + 1;
@@ -130,7 +131,7 @@ mod tests {
         check(&mut upstreams, at(0), &[1, 2, 3]);
         upstreams.failed(address(2), false, at(1));
         check(&mut upstreams, at(10), &[1, 3, 1]);
-        // One question finds out if the resolver answers again. The others do not wait for it.
+        // One question finds out if the resolver answers again. Until then, other questions go to other resolvers.
         check(&mut upstreams, at(11), &[2, 3, 1, 3]);
         upstreams.answered(address(2));
         check(&mut upstreams, at(11), &[1, 2, 3]);

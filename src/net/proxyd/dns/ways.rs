@@ -57,8 +57,8 @@ pub fn endpoint_ways(endpoints: &[EndpointNames]) -> Vec<Way<'_>> {
     each.collect()
 }
 
-/// Returns each port; `None` once if there is no port. A headless service may have no port at all, and its names still
-/// lead to addresses.
+/// Returns each port, or a single `None` if there is no port. A headless service may have no port at all, and its names
+/// still lead to addresses.
 fn some_or_none(ports: &[NamedPort]) -> impl Iterator<Item = Option<&NamedPort>> {
     let none = ports.is_empty().then_some(None);
     ports.iter().map(Some).chain(none)
@@ -93,7 +93,7 @@ pub fn is_named(endpoint: &EndpointNames, label: &[u8]) -> bool {
         .eq_ignore_ascii_case(label)
 }
 
-/// Returns the first label of an endpoint's name. This is its host name, or else its address as CoreDNS writes it.
+/// Returns the first label of an endpoint's name: the endpoint's host name, or else its address as CoreDNS writes it.
 pub fn endpoint_name(endpoint: &EndpointNames) -> String {
     let hostname = endpoint.hostname.as_ref().filter(|h| !h.is_empty());
     hostname
@@ -111,7 +111,7 @@ fn dashed(address: IpAddr) -> String {
     text
 }
 
-/// Reads the address from a label such as `10-244-0-7`.
+/// Reads the address from a label such as `10-244-0-7`; `None` if the label is no address.
 pub fn undashed(label: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(label).ok()?;
     let v4 = text.replace('-', ".").parse().map(IpAddr::V4);

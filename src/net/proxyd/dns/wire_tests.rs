@@ -109,8 +109,8 @@ fn an_answer_repeats_number_question_and_flags() {
     assert_eq!(bytes.len(), 12 + NAME.len() + 2 + 4 + 2 * 16);
 }
 
-/// The answer repeats the question with its class, as `dig CH TXT version.bind` needs it. A client does not accept an
-/// answer with another question.
+/// The answer to a question of another class repeats the question with its class. `dig CH TXT version.bind` would not
+/// accept an answer with another question.
 #[test]
 fn a_question_of_another_class_is_refused_as_it_was_asked() {
     for class in [3_u16, 4, 254, 255, 7] {

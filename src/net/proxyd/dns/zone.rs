@@ -1,7 +1,7 @@
 //! The DNS zone of the cluster: its names, and the records of each (docs/names.md).
 //!
 //! Invariants: a name is looked up without regard to case. Every name at or below the cluster's domain, and every
-//! reverse name of its prefixes, has an answer here.
+//! reverse name of the cluster's prefixes, is answered from the zone.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -41,7 +41,7 @@ pub enum Found {
     },
 }
 
-/// A service or an endpoint with an address, by its index in the zone's services.
+/// A service with a cluster IP, or an endpoint of a service. The first number is the index of the service in the zone.
 enum Named {
     ClusterIp(usize),
     Endpoint(usize, usize),
@@ -59,7 +59,7 @@ pub struct Choice {
 /// The DNS zone of the cluster.
 pub struct Zone {
     names: Names,
-    /// The cluster's domain; `None` if the configured domain is no valid name, so that there is no zone.
+    /// The cluster's domain; `None` if the configured domain is no valid name. The zone then has only reverse names.
     domain: Option<OwnedName>,
     by_namespace: HashMap<Vec<u8>, HashMap<Vec<u8>, usize>>,
     by_address: HashMap<IpAddr, Vec<Named>>,
@@ -92,7 +92,7 @@ impl Zone {
         &self.names
     }
 
-    /// Looks up the records of a type that a name has.
+    /// Looks up the records of `name` that have the type `rtype`.
     pub fn find(&self, name: &OwnedName, rtype: Rtype, choice: Choice) -> Found {
         let lower: OwnedName = name.to_canonical_name();
         let all = labels(&lower);
@@ -232,7 +232,7 @@ impl Zone {
         }
     }
 
-    /// Returns the name of the way's endpoint, or else of its service.
+    /// Returns the name of the way's endpoint. If the way has no endpoint, returns the name of the service.
     fn way_name(&self, service: &ServiceNames, way: &Way<'_>) -> Option<OwnedName> {
         let own = way.endpoint.map(endpoint_name);
         self.service_name(service, own.as_deref())
@@ -244,8 +244,8 @@ impl Zone {
         name_of(labels, self.domain.as_ref()?)
     }
 
-    /// Looks up a name such as `10-244-0-7.NAMESPACE.pod`. It leads to the address in its first label if pods may have
-    /// that address.
+    /// Looks up a name such as `10-244-0-7.NAMESPACE.pod`. Such a name leads to the address in its first label if pods
+    /// may have that address.
     fn find_pod(&self, name: &OwnedName, address: &[u8], rtype: Rtype) -> Found {
         let address = undashed(address);
         match address.filter(|a| self.names.pod_cidrs.iter().any(|c| c.contains(*a))) {

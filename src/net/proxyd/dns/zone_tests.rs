@@ -144,8 +144,8 @@ fn reply(name: &str, rtype: Rtype) -> Reply {
     }
 }
 
-/// Checks the records of a name below the cluster's domain. `expected` has them without the domain and without the
-/// name itself.
+/// Checks the records of a name below the cluster's domain. `expected` contains the records without the domain and
+/// without the name itself.
 #[track_caller]
 fn check(name: &str, rtype: Rtype, expected: &[&str]) {
     let name = format!("{name}.cluster.local");
@@ -301,7 +301,8 @@ fn names_on_the_way_exist() {
     no_name("*.shop.svc", Rtype::A);
 }
 
-/// A pod that looks for `www.example.org` first tries the name below each of its search domains (ndots:5).
+/// The names that a pod makes from `www.example.org` and its search domains (ndots:5) do not exist, and are not
+/// forwarded.
 #[test]
 fn what_the_search_path_makes_ends_here() {
     for search in ["shop.svc", "svc", ""] {
@@ -336,8 +337,8 @@ fn a_pod_has_its_address_as_a_name_where_pods_have_addresses() {
     check("10-244-0-99.any.pod", Rtype::A, &["A 10.244.0.99"]);
     check("fd00-1--9.any.pod", Rtype::AAAA, &["AAAA fd00:1::9"]);
     no_data("10-244-0-99.any.pod", Rtype::AAAA);
-    // CoreDNS with `pods insecure` answers these. Then any address could get a name in the cluster, and a certificate
-    // for it.
+    // CoreDNS with `pods insecure` answers such questions. Any address could then get a name in the cluster, and a
+    // certificate for that name.
     no_name("192-0-2-1.any.pod", Rtype::A);
     no_name("web.any.pod", Rtype::A);
 }

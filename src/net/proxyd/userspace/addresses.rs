@@ -71,7 +71,8 @@ impl Addresses {
         for ip in wanted {
             // Addresses that are already ours are added too, because another program may have removed them.
             let added = add(*ip, !new.contains(ip));
-            // The node already has the address, or it cannot be added. The bind will show which.
+            // Either the node already has the address, or the address cannot be added. The bind will show which of the
+            // two is true.
             if added.is_err() && new.contains(ip) {
                 self.remove(*ip);
             }
@@ -81,7 +82,7 @@ impl Addresses {
         }
     }
 
-    /// Adds the addresses again that another program has removed.
+    /// Restores the addresses that another program has removed.
     pub fn renew(&self) {
         let wanted = self.claimed.iter().filter(|(_, c)| c.wanted);
         for (_, claimed) in wanted {
@@ -110,7 +111,7 @@ impl Addresses {
         self.held = true;
     }
 
-    /// Removes the addresses that are not needed, after the other process has ended.
+    /// Removes the addresses that are not needed, after the process with connections on them has ended.
     pub fn let_loose(&mut self) {
         self.held = false;
         self.release();
@@ -158,8 +159,8 @@ impl Addresses {
         }
     }
 
-    /// Counts a connection on the address as ended. Removes the address if it is no longer wanted and this was its
-    /// last connection.
+    /// Counts a connection on the address as ended. Removes the address if it is no longer wanted and has no other
+    /// connection.
     pub fn count_out(&mut self, key: Key) {
         let Some(claimed) = self.claimed.get_mut(key) else {
             return;
@@ -176,8 +177,8 @@ impl Addresses {
     }
 }
 
-/// Makes an address the node's own. `is_ours` is true if the address may already be there. An older podprobe has added
-/// IPv6 addresses to the interface; such an address is removed from it.
+/// Makes an address the node's own. `is_ours` is true if the address may already be there. If an older podprobe has
+/// added an IPv6 address to the interface, the address is removed from the interface.
 fn add(ip: IpAddr, is_ours: bool) -> io::Result<()> {
     let mut kernel = Rtnetlink::open()?;
     if ip.is_ipv4() {

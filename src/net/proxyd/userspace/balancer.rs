@@ -16,9 +16,8 @@ use crate::net::services::table::Backend;
 /// The timeout of `ClientIP` affinity if none is given: 3 hours.
 pub const DEFAULT_AFFINITY: Duration = Duration::from_secs(10_800);
 
-/// Largest number of clients of a service that keep an endpoint. When there is one more, an eighth of them is
-/// forgotten: those that were away longest. So a flood of addresses costs bounded memory, and no search for each
-/// connection.
+/// Largest number of clients of a service that keep an endpoint. If there are more, the eighth of the clients that was
+/// away longest is forgotten. So a flood of addresses costs bounded memory, and no search for each connection.
 pub const MAX_CLIENTS: usize = 16_384;
 
 /// The reasons why there is no endpoint.
@@ -41,7 +40,7 @@ impl fmt::Display for BalancerError {
 
 impl std::error::Error for BalancerError {}
 
-/// The endpoint that a client has used last, and when.
+/// The endpoint that a client has used last, and the time of that use.
 #[derive(Debug)]
 struct Record {
     endpoint: Backend,
@@ -121,8 +120,8 @@ impl Entry {
     }
 }
 
-/// Every service with its endpoints and its clients. `K` is the caller's name for a list of endpoints: a service port,
-/// or a kind of its clients if the traffic policies differ.
+/// Every service with its endpoints and its clients. `K` identifies a list of endpoints: a service port, or a kind of
+/// its clients if the traffic policies differ.
 #[derive(Debug)]
 pub struct LoadBalancerRR<K> {
     services: BTreeMap<K, Entry>,
@@ -137,8 +136,8 @@ impl<K> Default for LoadBalancerRR<K> {
 }
 
 impl<K: Ord + Clone> LoadBalancerRR<K> {
-    /// Adds a service, or changes its affinity; its endpoints stay. `None` means no affinity, and a timeout of zero
-    /// means [`DEFAULT_AFFINITY`]. This may be called before or after [`Self::set_endpoints`].
+    /// Adds a service, or changes the affinity of a service, which keeps its endpoints. `None` means no affinity, and a
+    /// timeout of zero means [`DEFAULT_AFFINITY`]. The function may be called before or after [`Self::set_endpoints`].
     pub fn new_service(&mut self, name: &K, affinity: Option<Duration>) {
         let entry = self.services.entry(name.clone()).or_default();
         entry.affinity = affinity.map(|ttl| match ttl.is_zero() {
@@ -161,7 +160,7 @@ impl<K: Ord + Clone> LoadBalancerRR<K> {
     }
 
     /// Returns the endpoint for the next connection of a client. `reset` is true if the client's last endpoint did not
-    /// answer. The client then gets a new endpoint instead of the one that it has kept.
+    /// answer. In this case the client gets a new endpoint instead of the endpoint that it has kept.
     ///
     /// # Errors
     /// Returns `BalancerError` if the service is unknown, or has no endpoint.
@@ -233,8 +232,8 @@ impl<K: Ord + Clone> LoadBalancerRR<K> {
         }
     }
 
-    /// Forgets the clients of a service that were away for its timeout or longer. Does nothing if the service is
-    /// unknown.
+    /// Forgets the clients of a service that were away for the affinity timeout or longer. Does nothing if the service
+    /// is unknown.
     pub fn clean_up_stale_sticky_sessions(&mut self, name: &K, now: Moment) {
         if let Some(entry) = self.services.get_mut(name)
             && let Some(ttl) = entry.affinity
@@ -243,7 +242,7 @@ impl<K: Ord + Clone> LoadBalancerRR<K> {
         }
     }
 
-    /// Forgets the clients of every service that were away for its timeout or longer.
+    /// Forgets the clients of every service that were away for the service's affinity timeout or longer.
     pub fn clean_up_all(&mut self, now: Moment) {
         for entry in self.services.values_mut() {
             if let Some(ttl) = entry.affinity {

@@ -30,7 +30,7 @@ pub enum Wait {
     Descriptors(u8),
     /// The age from which on TCP keep-alive watches both ends of the connection.
     Age,
-    /// The end of the second direction, after the first has ended.
+    /// The end of the second direction, after the first direction has ended.
     SecondEnd,
 }
 
@@ -76,21 +76,21 @@ pub struct Connection {
     pub backend: Option<OwnedFd>,
     /// The client's address.
     pub address: IpAddr,
-    /// The kind of client. Endpoints are chosen by it.
+    /// The kind of client. The choice of an endpoint depends on this kind.
     pub clients: Clients,
     /// The key of the service port.
     pub port: Key,
     /// The key of the service's address, if the address must be kept while there are connections.
     pub claimed: Option<Key>,
-    /// Fingerprints of the endpoints that were tried; 0 means none.
+    /// Fingerprints of the endpoints that were tried; 0 means no endpoint.
     pub tried: [u32; ATTEMPTS.len()],
     /// True once the endpoint has answered.
     pub open: bool,
     /// True if the connection must be served again even without an event.
     pub again: bool,
-    /// The event for which the connection waits with a time limit; None if it waits without one.
+    /// The event for which the connection waits with a time limit; None if the connection waits without a limit.
     pub wait: Option<Wait>,
-    /// The moment at which that wait began.
+    /// The moment at which the wait with a time limit began.
     pub since: Moment,
     /// The direction from the client to the endpoint.
     pub up: Direction,

@@ -1,7 +1,7 @@
 //! Sockets to endpoints, if necessary in the network namespace of a pod.
 //!
-//! Invariants: nothing here waits. The process is in another namespace only while it makes a socket. If it cannot
-//! return, the process exits, because everything that it binds or connects afterwards would be in the wrong network.
+//! Invariants: nothing here waits. The process is in another namespace only while it makes a socket. If the process
+//! cannot return to its own namespace, it exits, because all later sockets would be in the wrong network.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -17,8 +17,8 @@ use nix::sys::socket::{
 
 use crate::net::services::table::Backend;
 
-/// The network namespaces of endpoints. They are kept open from the moment at which they come into the table, because
-/// a path with a pid may later belong to another process.
+/// The network namespaces of endpoints. A namespace is kept open from the moment at which its path comes into the
+/// table, because a path with a pid may later belong to another process.
 pub struct Namespaces {
     own: Option<File>,
     open: HashMap<PathBuf, File>,
@@ -34,7 +34,8 @@ impl Default for Namespaces {
 }
 
 impl Namespaces {
-    /// Opens the namespaces of a new table, and closes the others. A closed namespace ends with its pod.
+    /// Opens the namespaces of a new table, and closes the namespaces that are not in it. A closed namespace ends with
+    /// its pod.
     pub fn keep(&mut self, wanted: &BTreeSet<PathBuf>) {
         self.open.retain(|path, _| wanted.contains(path));
         for path in wanted {

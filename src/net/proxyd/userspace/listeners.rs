@@ -1,8 +1,8 @@
 //! The listeners: addresses that are bound for clients.
 //!
 //! Invariants: addresses that a new table does not need are released before any new address is bound. A socket that is
-//! still needed stays open, even if it now belongs to another service. An address that cannot be bound delays no
-//! other, and is tried again.
+//! still needed stays open, even if it now belongs to another service. An address that cannot be bound delays no other
+//! address, and is tried again.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -25,13 +25,13 @@ use crate::net::proxyd::slab::{Key, Slab};
 
 /// The time between two attempts to bind an address.
 const RETRY: Duration = Duration::from_secs(1);
-/// Number of ports of the range that are tried for a portal, because other programs may use some.
+/// Largest number of ports of the range that are tried for one portal. Other programs may use some of the ports.
 const PORTS_TRIED: u32 = 32;
 
 /// A bound address for clients.
 #[derive(Debug)]
 pub struct Listener {
-    /// The socket; `None` if the kernel refuses clients without a socket.
+    /// The socket; `None` if no socket is needed, because the kernel refuses clients by itself.
     pub socket: Option<OwnedFd>,
     /// Address and port where the listener is bound.
     pub at: SocketAddr,
@@ -87,7 +87,8 @@ impl Listeners {
         self.conflicts.iter().chain(failed).cloned().collect()
     }
 
-    /// Returns the portals: addresses of services, each with the port to which its connections must be redirected.
+    /// Returns the portals: addresses of services, each with the port to which connections to the address must be
+    /// redirected.
     pub fn portals(&self) -> Vec<Portal> {
         let mut found = Vec::new();
         for key in self.by_place.values() {
@@ -153,7 +154,7 @@ impl Listeners {
         self.plan_retry(now);
     }
 
-    /// Returns the moment at which [`Self::retry`] must be called.
+    /// Returns the moment at which [`Self::retry`] must be called; `None` if no address is tried again.
     pub fn retry_at(&self) -> Option<Moment> {
         self.retry_at
     }
@@ -295,7 +296,7 @@ impl Listeners {
         self.inherited.clear();
     }
 
-    /// Lets the addresses that could not be bound be tried again at once.
+    /// Plans the next attempt to bind the addresses that could not be bound: at once.
     pub fn retry_now(&mut self, now: Moment) {
         self.retry_at = (!self.failed.is_empty()).then_some(now);
     }
@@ -305,8 +306,8 @@ impl Listeners {
         self.by_place.get(&Place::Address(protocol, at)).copied()
     }
 
-    /// Returns every socket that another process can go on with. Portals are left out, because that process opens
-    /// portals of its own.
+    /// Returns every socket that another process can use. Portals are left out, because that process opens portals of
+    /// its own.
     pub fn to_hand_over(&self) -> Vec<(HandedSocket, &OwnedFd)> {
         let places = self.by_place.iter();
         let bound = places.filter_map(|(place, key)| match place {
@@ -321,7 +322,7 @@ impl Listeners {
     }
 
     /// Closes all listeners, because another process has the same sockets. The sockets are removed from the poller
-    /// first. Otherwise it would report their events for as long as that process lives.
+    /// first. Otherwise the poller would report their events for as long as that process lives.
     pub fn give_up(&mut self, poller: &Poller) {
         for (_, listener) in self.listeners.iter() {
             // A refusing listener is not in the poller, so an error is ignored.
@@ -331,7 +332,8 @@ impl Listeners {
         self.inherited.clear();
     }
 
-    /// Starts or stops accepting connections of a listener. While it is stopped, clients wait in the kernel's queue.
+    /// Starts or stops accepting connections of a listener. While the listener is stopped, clients wait in the kernel's
+    /// queue.
     pub fn set_accepting(&self, key: Key, accepting: bool, poller: &Poller) {
         let Some(listener) = self.listeners.get(key) else {
             return;

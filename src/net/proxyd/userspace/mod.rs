@@ -1,9 +1,9 @@
-//! The userspace data path in the process `podprobe proxy`. It accepts connections to services, and passes them on to
-//! endpoints.
+//! The userspace data path in the process `podprobe proxy`. The data path accepts connections to services, and passes
+//! them on to endpoints.
 //!
-//! Invariants: connecting to an endpoint delays no other client. An established connection ends only when one of its
-//! two ends does; a new table or the end of the daemon does not end it. Old addresses are released before new ones are
-//! bound, so that two services may exchange their ports.
+//! Invariants: connecting to an endpoint delays no other client. An established connection ends only when its client or
+//! its endpoint ends it. A new table or the end of the daemon does not end a connection. Old addresses are released
+//! before new addresses are bound, so that two services may exchange their ports.
 
 pub mod addresses;
 pub mod balancer;

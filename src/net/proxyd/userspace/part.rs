@@ -57,8 +57,8 @@ pub struct Userspace {
 }
 
 impl Userspace {
-    /// Makes the part without services. It may use this number of descriptors. It records the addresses that it claims
-    /// in `dir`.
+    /// Makes the part without services. The part may use at most `descriptors` descriptors, and records the addresses
+    /// that it claims in the directory `dir`.
     pub fn new(dir: &Path, descriptors: u64) -> Self {
         let configuration = Configuration::default();
         Self {
@@ -108,7 +108,8 @@ impl Userspace {
         self.listeners.not_bound()
     }
 
-    /// Returns the portals: addresses of services, each with the port to which its connections must be redirected.
+    /// Returns the portals: addresses of services, each with the port to which connections to the address must be
+    /// redirected.
     pub fn portals(&self) -> Vec<Portal> {
         self.listeners.portals()
     }
@@ -118,7 +119,7 @@ impl Userspace {
         self.shared.addresses.all()
     }
 
-    /// Adds the addresses again that another program has removed.
+    /// Restores the addresses that another program has removed.
     pub fn mend(&self) {
         self.shared.addresses.renew();
     }
@@ -134,7 +135,7 @@ impl Userspace {
         }
     }
 
-    /// Takes no more clients, because another proxy process does.
+    /// Takes no more clients, because another data path or another proxy process serves them.
     pub fn retire(&mut self) {
         self.listeners.close_all();
         self.udp.revise(|_| false, &self.shared);
@@ -142,8 +143,8 @@ impl Userspace {
         self.shared.addresses.release();
     }
 
-    /// Prepares to replace another process. The first tables use these sockets. No address is removed before that
-    /// process has ended.
+    /// Prepares to replace another process. The first tables use `sockets` instead of new sockets. No address is
+    /// removed before that process has ended.
     pub fn inherit(&mut self, sockets: Vec<(HandedSocket, OwnedFd)>) {
         self.shared.addresses.hold();
         self.listeners.inherit(sockets);
@@ -171,7 +172,7 @@ impl Userspace {
         self.shared.pools.affinities(now)
     }
 
-    /// Goes on with the clients that the other process has given up.
+    /// Serves the clients that the other process has given up.
     pub fn adopt(
         &mut self,
         flows: Vec<(HandedFlow, OwnedFd)>,
@@ -255,7 +256,7 @@ impl Userspace {
         self.tcp.len() >= limits.connections || of_port >= limits.connections_per_port
     }
 
-    /// Pauses a listener for 50 to 100 ms. Its clients wait in the kernel's queue.
+    /// Pauses a listener for 50 to 100 ms. New clients wait in the kernel's queue.
     fn pause(&mut self, key: Key, now: Moment, poller: &Poller) {
         let until = now + Duration::from_millis(50).mul_f64(1.0 + random_fraction());
         self.listeners.set_accepting(key, false, poller);

@@ -1,4 +1,4 @@
-//! Pipes for splice(2), which are used again.
+//! Pipes for splice(2). A pipe is used for one connection after another.
 //!
 //! Invariants: a kept pipe is empty.
 
@@ -9,7 +9,7 @@ use nix::unistd::pipe2;
 
 /// Number of unused pipes that are kept.
 const IDLE: usize = 4;
-/// Largest number of pipes in use. A connection that gets none copies its bytes.
+/// Largest number of pipes in use. A connection without a pipe copies its bytes.
 const MOST: usize = 512;
 /// Capacity in bytes that is requested for a pipe.
 pub const SIZE: usize = 256 * 1024;
@@ -31,7 +31,7 @@ pub struct Pipes {
 }
 
 impl Pipes {
-    /// Returns an empty pipe; `None` if there are too many already, or if none can be made.
+    /// Returns an empty pipe; `None` if too many pipes are in use, or if no pipe can be made.
     pub fn take(&mut self) -> Option<Pipe> {
         if self.used >= MOST {
             return None;
@@ -41,7 +41,7 @@ impl Pipes {
         Some(pipe)
     }
 
-    /// Takes a pipe back. The pipe is closed if it is not empty, or if enough are kept.
+    /// Takes a pipe back. The pipe is closed if it is not empty, or if enough unused pipes are kept.
     pub fn give_back(&mut self, pipe: Pipe, empty: bool) {
         self.used -= 1;
         if empty && self.idle.len() < IDLE {
@@ -52,7 +52,7 @@ impl Pipes {
 
 fn make() -> Option<Pipe> {
     let (read, write) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).ok()?;
-    // Beyond fs.pipe-user-pages-soft this fails, and the pipe keeps its default size.
+    // Beyond fs.pipe-user-pages-soft the call fails, and the pipe keeps its default size.
     let _ = fcntl(&write, FcntlArg::F_SETPIPE_SZ(SIZE as i32));
     Some(Pipe { read, write })
 }

@@ -1,7 +1,7 @@
 //! The plan for a configuration: the addresses to bind, and the treatment of the clients of each.
 //!
-//! Invariants: pure. An address with port and protocol occurs once. If two services ask for it, the first in the order
-//! of the table gets it, and the other is reported as a conflict.
+//! Invariants: pure. An address with port and protocol occurs once. If two services ask for the same address, the first
+//! service in the table gets it, and a conflict is reported for the other service.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -38,15 +38,15 @@ pub enum Place {
 pub struct Wanted {
     /// The address or the portal.
     pub place: Place,
-    /// The service port that clients reach there.
+    /// The service port that clients reach at the place.
     pub name: ServicePortName,
     /// The kind of address by which the service is reached.
     pub entrance: Entrance,
-    /// The treatment of clients.
+    /// The treatment of clients at the place.
     pub action: Action,
     /// The ranges of clients that are served; an empty list means all clients.
     pub source_ranges: Vec<Cidr>,
-    /// The addresses that are redirected to the portal; empty if this is no portal.
+    /// The addresses that are redirected to the portal; empty if the place is no portal.
     pub portal_of: Vec<SocketAddr>,
     /// True if the address is reached by a route, and no interface has it.
     pub is_routed: bool,
@@ -253,7 +253,7 @@ fn wanted(service: &ServicePortEntry, entrance: Entrance, at: SocketAddr) -> Wan
 }
 
 /// Returns the treatment of clients at an address. A socket cannot distinguish its clients before it accepts them. So
-/// it serves if there are endpoints for any of them. An address leads only to endpoints of its own family.
+/// the address is served if any kind of client has an endpoint. An address leads only to endpoints of its own family.
 fn action(service: &ServicePortEntry, entrance: Entrance, v6: bool) -> Action {
     let of = |backends: &Backends| match backends {
         Backends::Some(list) if list.iter().any(|b| b.address.is_ipv6() == v6) => Action::Serve,
@@ -284,8 +284,8 @@ const ANY: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::UNSPECIFIED),
 ];
 
-/// Returns the addresses for node ports. Each is bound on its own, so that services can use the same port on other
-/// addresses.
+/// Returns the addresses for node ports. Each address is bound separately, so that services can use the same port on
+/// other addresses.
 fn node_port_addresses(options: &Options) -> Vec<IpAddr> {
     let mut found: Vec<IpAddr> = match (options.node_ports, options.node_addresses.is_empty()) {
         (false, _) => Vec::new(),

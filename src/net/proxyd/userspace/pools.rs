@@ -14,8 +14,8 @@ use crate::net::proxyd::message::{Clients, HandedAffinity};
 use crate::net::proxyd::slab::{Key, Slab};
 use crate::net::services::table::{Backend, ServicePortName};
 
-/// The name of a list of endpoints. A service port has a list for each kind of client and each family; true means
-/// IPv6.
+/// The name of a list of endpoints. A service port has a list for each kind of client and each family. The last field
+/// is true for IPv6.
 type PoolName = (ServicePortName, Clients, bool);
 
 /// The kinds of client and families in the order in which a port has its lists.
@@ -28,13 +28,14 @@ const KINDS: [(Clients, bool); 6] = [
     (Clients::External, true),
 ];
 
-/// Largest number of clients whose endpoints are handed over to another process. Their list is about 5 MB of JSON.
+/// Largest number of clients whose endpoints are handed over to another process. A list of so many clients is about 5
+/// MB of JSON.
 const MOST_AFFINITIES: usize = 20_000;
 
 /// Largest number of endpoints that are skipped because they did not answer.
 const MOST_SKIPPED: usize = 16;
 
-/// Returns a short hash by which an endpoint is recognised. It is never 0.
+/// Returns a short hash by which an endpoint is recognised. The hash is never 0.
 pub fn fingerprint(backend: &Backend) -> u32 {
     let mut hasher = DefaultHasher::new();
     backend.hash(&mut hasher);
@@ -120,8 +121,8 @@ impl Pools {
     }
 
     /// Chooses an endpoint for a client, of the client's address family. Returns `None` if the service port is gone or
-    /// has no endpoint for this kind of client. `tried` has the [`fingerprint`]s of endpoints that did not answer.
-    /// Another endpoint is chosen if there is one.
+    /// has no endpoint for this kind of client. `tried` has the [`fingerprint`]s of endpoints that did not answer. If
+    /// possible, an endpoint that was not tried is chosen.
     pub fn next(
         &mut self,
         key: Key,
@@ -140,8 +141,8 @@ impl Pools {
         let reset = !tried.is_empty();
         let mut next = || self.balancer.next_endpoint(name, client, reset, now).ok();
         let mut found = next()?;
-        // Other clients have advanced the round robin since the last attempt, so it may return an endpoint that was
-        // tried.
+        // Other clients have advanced the round robin since the last attempt. So the next endpoint may be one that was
+        // already tried.
         for _ in 1..choices.min(MOST_SKIPPED) {
             if !tried.contains(&fingerprint(&found)) {
                 break;

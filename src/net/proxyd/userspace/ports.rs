@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// The error that a text is no range of ports. It prints the text, the allowed forms, and the way out.
+/// A text is no range of ports. The error prints the text, the allowed forms, and the way out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortRangeError {
     value: String,
@@ -96,7 +96,7 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// The error that every port of the range is in use.
+/// Every port of the range is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRemainingPorts(pub PortRange);
 

@@ -13,7 +13,7 @@ use crate::net::proxyd::slab::Key;
 
 /// Number of descriptors that are reserved for other uses than connections.
 const RESERVE: u64 = 256;
-/// Default for the number of connections of all service ports. With few descriptors it is smaller.
+/// Default for the number of connections of all service ports. With few descriptors the number is smaller.
 const CONNECTIONS: usize = 32_768;
 /// Largest number of UDP clients of all service ports.
 const FLOWS: usize = 16_384;
@@ -33,7 +33,8 @@ pub struct Limits {
 
 impl Limits {
     /// Returns the limits for this number of descriptors. A connection has two descriptors, and in the worst case half
-    /// of the connections have a pipe too. One service port leaves a quarter of the connections to others.
+    /// of the connections have a pipe too. One service port leaves a quarter of the connections to the other service
+    /// ports.
     pub fn of(configuration: &Configuration, descriptors: u64) -> Self {
         let options = &configuration.options;
         let room = descriptors.saturating_sub(RESERVE).max(8) as usize;
@@ -67,14 +68,15 @@ pub struct Shared {
     pub limits: Limits,
     /// Time after which a silent UDP client is forgotten.
     pub udp_idle: Duration,
-    /// Ranges of addresses of clients that count as inside.
+    /// Ranges of addresses. Clients with an address in one of these ranges count as inside.
     pub inside: Vec<Cidr>,
     /// The node's own addresses. Clients with these addresses count as inside too.
     pub node_addresses: Vec<IpAddr>,
 }
 
 impl Shared {
-    /// Returns the kind of a client; `None` if the client is not allowed. Endpoints are chosen by the kind.
+    /// Returns the kind of a client; `None` if the client is not allowed. The choice of an endpoint depends on this
+    /// kind.
     pub fn admit(&mut self, wanted: &Wanted, client: IpAddr) -> Option<Clients> {
         if !wanted.source_ranges.is_empty() && !is_in(&wanted.source_ranges, client) {
             self.metrics.refused += 1;
@@ -85,7 +87,7 @@ impl Shared {
         }
         let is_inside = client.is_loopback()
             || self.node_addresses.contains(&client)
-            // The node's own processes connect from the service's address, because the node has it.
+            // The node's own processes connect from the service's address, because the node has that address.
             || wanted.is_at(client)
             || is_in(&self.inside, client);
         Some(match is_inside {

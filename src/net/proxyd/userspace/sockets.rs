@@ -16,8 +16,8 @@ use crate::base::sys::socket::let_nothing_in;
 use crate::base::wire::listen;
 use crate::net::proxyd::message::Action;
 
-/// Opens a socket that treats its clients according to `action`. Returns `None` if the kernel does so without a
-/// socket. `is_routed` is true if no interface has the address.
+/// Opens a socket that treats its clients according to `action`. Returns `None` if the kernel treats clients in this
+/// way without a socket. `is_routed` is true if no interface has the address.
 ///
 /// # Errors
 /// Returns the error if the address cannot be bound.
@@ -87,14 +87,14 @@ fn unbound(at: SocketAddr, kind: SockType, is_routed: bool) -> nix::Result<Owned
 /// Begins to accept connections on a bound socket.
 ///
 /// # Errors
-/// Returns the error if another socket listens there.
+/// Returns the error if another socket listens on the port.
 pub fn start_listening(fd: &OwnedFd) -> nix::Result<()> {
     setsockopt(fd, sockopt::ReuseAddr, &true)?;
     listen::start(fd)
 }
 
 /// Makes the kernel refuse connections, including those that wait to be accepted. The port stays bound. The socket
-/// loses SO_REUSEADDR, so that no other program can listen there.
+/// loses SO_REUSEADDR, so that no other program can listen on the port.
 ///
 /// # Errors
 /// Returns the error if the socket does not listen.
@@ -119,7 +119,7 @@ pub fn reset_on_close(fd: impl AsFd) {
     let _ = setsockopt(&fd, sockopt::Linger, &linger);
 }
 
-/// Switches TCP keep-alive on. The connection then ends some minutes after its other end has vanished.
+/// Switches TCP keep-alive on. A connection with keep-alive ends some minutes after its other side has vanished.
 pub fn keep_alive(fd: &OwnedFd) {
     let _ = setsockopt(fd, sockopt::KeepAlive, &true);
     let _ = setsockopt(fd, sockopt::TcpKeepIdle, &60);

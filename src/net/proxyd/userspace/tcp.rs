@@ -43,7 +43,7 @@ pub struct Newcomer {
     pub socket: OwnedFd,
     /// The client's address.
     pub address: IpAddr,
-    /// The kind of client. Endpoints are chosen by it.
+    /// The kind of client. The choice of an endpoint depends on this kind.
     pub clients: Clients,
     /// The key of the service port.
     pub port: Key,
@@ -195,13 +195,13 @@ impl Tcp {
         }
     }
 
-    /// Tries the next endpoint, after the last one has refused or has not answered in time.
+    /// Tries the next endpoint, after the last endpoint has refused or has not answered in time.
     fn next_endpoint(&mut self, key: Key, shared: &mut Shared, now: Moment, poller: &Poller) {
         let Some(c) = self.connections.get_mut(key) else {
             return;
         };
         c.backend = None;
-        // The events of the last endpoint's socket say nothing about the next one's.
+        // The events of the last endpoint's socket say nothing about the socket of the next endpoint.
         c.down = Direction::default();
         let attempt = match c.wait {
             Some(Wait::Endpoint(attempt)) => attempt + 1,
@@ -245,7 +245,7 @@ impl Tcp {
         }
     }
 
-    /// Ends a connection and closes both sockets. With `reset` both sides get a reset.
+    /// Ends a connection and closes both sockets. If `reset` is true, both sides get a reset.
     fn end(&mut self, key: Key, reset: bool, shared: &mut Shared) {
         self.wait(key, None, Moment::default());
         let Some(mut c) = self.connections.remove(key) else {
@@ -264,7 +264,7 @@ impl Tcp {
         shared.count_out(c.port, c.claimed);
     }
 
-    /// Returns the moment at which [`Self::expire`] must be called.
+    /// Returns the moment at which [`Self::expire`] must be called; `None` if no connection has a time limit.
     pub fn deadline(&self) -> Option<Moment> {
         if !self.again.is_empty() {
             return Some(Moment::default());
@@ -274,7 +274,8 @@ impl Tcp {
             .min()
     }
 
-    /// Returns the connection that has waited longest for this event, and the moment at which its time is over.
+    /// Returns the connection that has waited longest for the event `wait`, and the moment at which this wait must end;
+    /// `None` if no connection waits for the event.
     fn first_of(&self, wait: Wait) -> Option<(Key, Moment)> {
         let key = self.connections.first(&self.queues[wait.queue()])?;
         let since = self.connections.get(key)?.since;

@@ -94,7 +94,8 @@ impl Clocked {
     }
 }
 
-/// Returns an address in the loopback network that is not in use. It is made from this process's pid and a counter.
+/// Returns an address in the loopback network that is not in use. The address is made from this process's pid and a
+/// counter.
 fn free_address() -> SocketAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let pid = std::process::id();

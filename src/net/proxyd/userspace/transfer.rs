@@ -1,8 +1,8 @@
 //! A direction of a connection: it moves the bytes of one socket to the other.
 //!
 //! Invariants: no byte stays in this process's memory. A byte stays in its socket until the other socket has taken it,
-//! or lies in a pipe. So a thousand clients that do not read cost no memory here. A turn moves a bounded number of
-//! bytes.
+//! or lies in a pipe. So a thousand clients that do not read cost this process no memory. A turn moves a bounded number
+//! of bytes.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -98,8 +98,8 @@ impl Direction {
         self.stage == Stage::Closed
     }
 
-    /// Moves as many bytes as is possible now. `last` is true if the other direction is closed. Then no shutdown is
-    /// needed, because closing the socket shows the end.
+    /// Moves as many bytes as is possible now. `last` is true if the other direction is closed. In this case the
+    /// destination needs no shutdown, because closing the socket shows the end.
     pub fn turn(
         &mut self,
         from: BorrowedFd<'_>,
@@ -130,7 +130,8 @@ impl Direction {
             match step {
                 Ok(()) => {}
                 Err(Failed::Source) => return Turn::Failed,
-                // The destination takes no more bytes. What it has sent in the other direction still counts.
+                // The destination takes no more bytes. The bytes that it has sent in the other direction are still
+                // moved.
                 Err(Failed::Destination) => self.stop(tools),
             }
         }
@@ -149,7 +150,7 @@ impl Direction {
         }
     }
 
-    /// Copies bytes. They are removed from the source only after the destination has taken them.
+    /// Copies bytes. The source keeps the bytes until the destination has taken them.
     fn copy(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, scratch: &mut [u8]) -> Step {
         let got = match recv(from.as_raw_fd(), scratch, MsgFlags::MSG_PEEK) {
             Ok(0) => {
@@ -231,7 +232,7 @@ impl Direction {
         self.in_pipe = 0;
     }
 
-    /// Gives an empty pipe back, for other connections.
+    /// Returns an empty pipe to the pool, for other connections.
     fn release_pipe(&mut self, tools: &mut Tools<'_>) {
         if self.in_pipe == 0
             && let Some(pipe) = self.pipe.take()

@@ -2,8 +2,8 @@
 //! receives.
 //!
 //! Invariants: the number of flows of a service port is bounded. If a port is full, a new client replaces the client
-//! that was silent longest, if that one was silent for 250 ms. Otherwise the new client's datagram is dropped. A flow
-//! ends with its listener, and with its endpoint.
+//! that was silent longest, provided that this client was silent for 250 ms. Otherwise the new client's datagram is
+//! dropped. A flow ends with its listener, and with its endpoint.
 
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -42,7 +42,7 @@ const FLOOR: Duration = Duration::from_millis(LEAST_UDP_IDLE_MS);
 struct Peer {
     listener: Key,
     client: SocketAddr,
-    /// The address to which the client has sent, if the listener is bound to any address.
+    /// The address to which the client has sent; `None` if the listener is bound to one address.
     local: Option<IpAddr>,
 }
 
@@ -68,7 +68,7 @@ pub struct Udp {
     flows: Slab<Flow>,
     by_peer: HashMap<Peer, Key>,
     by_port: HashMap<Key, PortFlows>,
-    /// The moment at which the next flow may time out. It may be too early, but is never too late.
+    /// The moment at which the next flow may time out. The moment may be too early, but is never too late.
     deadline: Option<Moment>,
     scratch: Vec<u8>,
     token: fn(Key) -> Token,
@@ -197,8 +197,8 @@ impl Udp {
         Some(key)
     }
 
-    /// Returns every flow with its socket, for another process. The sockets are removed from the poller. Otherwise it
-    /// would report their events for as long as that process lives.
+    /// Returns every flow with its socket, for another process. The sockets are removed from the poller. Otherwise the
+    /// poller would report their events for as long as that process lives.
     pub fn give_up(
         &mut self,
         listeners: &Listeners,
@@ -208,7 +208,8 @@ impl Udp {
     ) -> Vec<(HandedFlow, OwnedFd)> {
         let mut keys: Vec<(Moment, Key)> =
             self.flows.iter().map(|(key, f)| (f.last, key)).collect();
-        // The other process queues the flows in this order.
+        // The other process queues the flows in the order in which it gets them. So the flow that was silent longest
+        // comes first.
         keys.sort_unstable();
         let mut given = Vec::new();
         for (last, key) in keys {
@@ -319,7 +320,7 @@ impl Udp {
         Ok(())
     }
 
-    /// Notes that a flow is used now, and moves it to the end of its service port's queue.
+    /// Notes that a flow is used now, and moves the flow to the end of the queue of its service port.
     fn touch(&mut self, key: Key, now: Moment) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;
@@ -401,7 +402,7 @@ impl Udp {
         self.deadline = (!self.flows.is_empty()).then(Moment::default);
     }
 
-    /// Returns the moment at which [`Self::expire`] must be called.
+    /// Returns the moment at which [`Self::expire`] must be called; `None` if there is no flow.
     pub fn deadline(&self) -> Option<Moment> {
         self.deadline
     }
@@ -419,7 +420,7 @@ impl Udp {
     }
 
     /// Ends the flows of a service port that were silent for too long. Returns the deadline of the first flow that
-    /// remains.
+    /// remains; `None` if no flow remains.
     fn expire_port(&mut self, port: Key, shared: &Shared, now: Moment) -> Option<Moment> {
         loop {
             let first = self.flows.first(&self.by_port.get(&port)?.queue)?;
@@ -457,8 +458,8 @@ fn receive_from(
     Ok((message.bytes, client.ok_or(Errno::EAFNOSUPPORT)?, local))
 }
 
-/// Reads the address of a client. The zone of a link-local address is kept, because no answer could be sent without
-/// it.
+/// Reads the address of a client. The zone of a link-local address is kept, because no answer could be sent without the
+/// zone.
 fn address_of(storage: &SockaddrStorage) -> Option<SocketAddr> {
     let v4 = storage.as_sockaddr_in();
     let v4 = v4.map(|a| SocketAddr::from((a.ip(), a.port())));

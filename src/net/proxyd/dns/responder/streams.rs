@@ -28,7 +28,7 @@ impl Responder {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if is_shortage(&e) => return self.pause(now, poller),
-                // The connection has ended before it was accepted.
+                // The client has closed the connection before it was accepted.
                 Err(_) => continue,
             };
             if !self.is_client(from) {
