@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use super::health::is_health;
 use super::request::Request;
 
-/// A listener of the server. It decides what a client may ask for.
+/// A listener of the server. The listener decides what its clients may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Door {
     /// The unix socket. A client that can open it may do everything.
@@ -19,7 +19,8 @@ pub enum Door {
     Health,
     /// `readOnlyPort`: answers a few paths that change nothing, without credentials.
     ReadOnly,
-    /// `address` and `port`, with TLS: answers everything with credentials, and health without.
+    /// `address` and `port`, with TLS: clients with credentials get every path, and clients without credentials only
+    /// health.
     Main,
 }
 
@@ -45,7 +46,7 @@ const DEBUGGING: [&str; 8] = [
     "debug",
 ];
 
-/// Returns true if `enableDebuggingHandlers` switches the path on and off. These are the paths of `DEBUGGING`, and
+/// Returns true if `enableDebuggingHandlers` switches the path on and off. Such paths are the paths of `DEBUGGING`, and
 /// podprobe's own path for the files of a container.
 fn is_debugging(parts: &[&str]) -> bool {
     match parts {
@@ -66,8 +67,8 @@ pub struct Refusal {
     pub text: &'static str,
 }
 
-/// Returns the reason to refuse a request that a web page could have made a browser send; None if the request may go
-/// on.
+/// Returns the reason to refuse a request that a browser may have sent for a web page of another site; None if the
+/// request is allowed.
 fn of_a_page(door: Door, request: &Request) -> Option<&'static str> {
     let scheme = match door {
         Door::Main => "https",
@@ -95,7 +96,7 @@ fn is_foreign(request: &Request, scheme: &str, host: &str) -> bool {
 }
 
 /// Returns true if `Host`, with a port or without, is `localhost` or an IP address. No name server can change where
-/// these lead.
+/// such a host leads.
 fn is_local(host: &str) -> bool {
     let is_port = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
     let name = match host.rsplit_once(':') {
@@ -230,8 +231,8 @@ mod tests {
         })
     }
 
-    /// A browser shows its client certificate for every page, so the certificate does not prove that the user has
-    /// asked.
+    /// A request that a page of another site makes is refused even with credentials. A browser shows its client
+    /// certificate for every page, so the certificate does not prove that the user has asked.
     #[test]
     fn a_page_of_another_site_may_not_ask() {
         let of = |fields: &str| with_fields("GET /pods", fields);

@@ -60,8 +60,8 @@ pub trait Shown: Send + Sync {
     /// version is too old gets the complete state.
     fn watch(&self, version: u64, ceiling: Duration) -> SnapshotUpdate;
 
-    /// Returns the events after the version `after` as soon as there is an event. Returns none if there is no event
-    /// within `ceiling`. Without a version it returns all events at once.
+    /// Waits up to `ceiling` for an event after the version `after`, and returns the events after this version. The
+    /// list is empty if there was no event. If `after` is None, returns all events at once.
     fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList;
 
     /// Returns the kept history of a pod's probes and restarts; empty for an unknown pod.
@@ -89,7 +89,7 @@ pub trait Shown: Send + Sync {
 
 /// The part of the backend that acts on pods and probes for clients.
 pub trait Requests: Send + Sync {
-    /// Runs a probe now, and returns when it has run. This takes at most three times the probe's timeout.
+    /// Runs a probe now, and returns the report of the run. The call takes at most three times the probe's timeout.
     ///
     /// # Errors
     /// Returns [`RequestError`] if there is no such probe, or if it cannot be run.
@@ -110,14 +110,14 @@ pub trait Requests: Send + Sync {
     /// Asks the pod's worker to kill containers and start them again. Returns the names of the containers at once.
     ///
     /// # Errors
-    /// Returns [`RequestError`] if there is no such container, or if it would not start again.
+    /// Returns [`RequestError`] if there is no such container, or if the container would not start again.
     fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, RequestError>;
 
     /// Ends a pod until its file changes. Returns when the deletion is on disk; the pod may still be ending then.
     ///
     /// # Errors
-    /// Returns [`RequestError`] if there is no such pod, if it has ended, or if the deletion cannot be written to the
-    /// disk.
+    /// Returns [`RequestError`] if there is no such pod, if the pod has ended, or if the deletion cannot be written to
+    /// the disk.
     fn delete(&self, target: &DeleteTarget) -> Result<Deleted, RequestError>;
 
     /// Sets or removes a condition of a pod. Returns when the change is on disk, or cannot be written.
@@ -187,7 +187,7 @@ pub trait Metrics: Send + Sync {
 /// The part of the backend that reports the resources that pods and the node use, in the form of the kubelet's
 /// endpoints.
 pub trait Resources: Send + Sync {
-    /// Returns the metrics of one of the kubelet's other registries.
+    /// Returns the metrics of the kubelet's registry `registry`.
     fn metrics_of(&self, registry: Registry) -> String;
 
     /// Returns the body of `/stats/summary`.

@@ -39,7 +39,7 @@ pub const RESIZE: u8 = 4;
 /// The channel on which the client names another channel that it closes.
 pub const CLOSE: u8 = 255;
 
-/// The error that the server does not speak any of the client's subprotocols.
+/// The server does not speak any of the client's subprotocols.
 #[derive(Debug, PartialEq, Eq, Error)]
 #[error("none of the subprotocols {offered:?} is spoken here; {} are", PROTOCOLS.map(|(name, _)| name).join(", "))]
 pub struct SubprotocolError {
@@ -48,8 +48,8 @@ pub struct SubprotocolError {
 }
 
 impl Protocol {
-    /// Chooses the first of the client's subprotocols that the server speaks, and returns it with the name for the
-    /// answer.
+    /// Chooses the first of the client's subprotocols that the server speaks. Returns the protocol, and its name for
+    /// the answer; None if the client has named no subprotocol.
     ///
     /// # Errors
     /// Returns [`SubprotocolError`] if the server speaks none of the subprotocols.
@@ -67,7 +67,7 @@ impl Protocol {
     }
 
     /// Returns the message for the channel [`ERROR`] that reports the end of the stream; None if the protocol sends no
-    /// message for it.
+    /// message for such an end.
     pub fn end(self, end: &StreamEnd) -> Option<Vec<u8>> {
         match (self, end) {
             (Self::V1, StreamEnd::Exited { code: 0, .. }) => None,
@@ -92,7 +92,7 @@ pub enum StreamEnd {
 }
 
 impl StreamEnd {
-    /// Returns the end as plain text, in the words of containerd and the kubelet.
+    /// Returns a text that reports how the stream has ended, in the words of containerd and the kubelet.
     fn text(&self) -> String {
         match self {
             Self::Exited { code, command } => format!(
@@ -103,7 +103,7 @@ impl StreamEnd {
         }
     }
 
-    /// Returns the end as a v1 Status.
+    /// Returns a v1 Status that reports how the stream has ended.
     fn status(&self) -> Value {
         match self {
             Self::Exited { code: 0, .. } => json!({"metadata": {}, "status": "Success"}),
@@ -162,7 +162,7 @@ pub enum MessageError {
 /// Reads a message of a client.
 ///
 /// # Errors
-/// Returns [`MessageError`] if the message breaks the protocol. The connection then ends.
+/// Returns [`MessageError`] if the message breaks the protocol. The connection ends in this case.
 pub fn said(protocol: Protocol, message: &[u8]) -> Result<Said<'_>, MessageError> {
     match message {
         [] => Err(MessageError::NoChannel),

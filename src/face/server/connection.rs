@@ -1,6 +1,6 @@
-//! A connection between requests. It reads the next head, and sends answers that need no thread.
+//! A connection between two requests. The connection reads the next head, and sends answers that need no thread.
 //!
-//! Invariants: nothing blocks. A connection keeps no more bytes of a head than its listener allows. It has
+//! Invariants: nothing blocks. A connection keeps no more bytes of a head than its listener allows. A connection has
 //! [`HEAD_TIME`] for a head, and lives at most [`IDLE`] without a request.
 
 use std::io::{ErrorKind, Read, Write};
@@ -16,8 +16,8 @@ use super::response;
 use super::transport::Transport;
 use crate::base::clock::Moment;
 
-/// The longest time for the head of a request, counted from its first byte. For the first request it counts from the
-/// start of the connection.
+/// The longest time for the head of a request. The time is counted from the first byte of the head. For the first
+/// request, the time is counted from the start of the connection.
 pub const HEAD_TIME: Duration = Duration::from_secs(5);
 /// The longest time until the next request of a connection begins (11.1).
 pub const IDLE: Duration = Duration::from_secs(90);
@@ -28,12 +28,12 @@ const SHORT_ANSWER: Duration = Duration::from_secs(5);
 pub const MAX_HEAD: usize = 1 << 20;
 /// Largest head of a request in bytes at the listener that answers health only.
 const MAX_HEALTH_HEAD: usize = 4096;
-/// Number of bytes of a head that each connection may always keep. The bytes beyond them come out of a pool that all
-/// connections share. A TCP client that has shown no certificate may send no more than this. With more, anybody could
-/// fill the pool and keep the reading thread busy.
+/// Number of bytes of a head that each connection may always keep. Further bytes come out of a pool that all
+/// connections share. A TCP client that has shown no certificate may not send a larger head than this number of bytes.
+/// Otherwise anybody could fill the pool and keep the reading thread busy.
 pub const FREE_HEAD: usize = 16 << 10;
 /// Number of bytes, for example of a body, that a client may still send after its last answer. The connection reads
-/// them and throws them away, because closing at once could send a reset that overtakes the answer.
+/// these bytes and throws them away, because closing at once could send a reset that overtakes the answer.
 const MAX_LEFT: usize = 64 << 10;
 /// Number of bytes that one read takes.
 const CHUNK: usize = 16 << 10;
@@ -60,7 +60,7 @@ pub struct Connection {
 
 /// The place that clients come from. All clients of one origin count as one machine. An origin is an IPv4 address, or
 /// the /64 network of an IPv6 address, because one machine may have any number of addresses in its network. Each
-/// link-local address is an origin of its own.
+/// link-local address is a separate origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Origin(Ipv6Addr);
 
@@ -130,12 +130,12 @@ impl Connection {
         self.door
     }
 
-    /// Returns the stream to the client.
+    /// Returns the stream that leads to the client.
     pub fn transport(&self) -> &Transport {
         &self.transport
     }
 
-    /// Returns the stream to the client, and the bytes of the body that have already arrived.
+    /// Returns the stream that leads to the client, and the bytes of the body that have already arrived.
     pub fn into_parts(self) -> (Transport, Vec<u8>) {
         (self.transport, self.buffer)
     }
@@ -149,7 +149,7 @@ impl Connection {
         (self.transport.as_fd(), events)
     }
 
-    /// Returns the moment at which the time of the connection is over.
+    /// Returns the moment at which the connection runs out of time.
     pub fn until(&self) -> Moment {
         self.until
     }
@@ -189,13 +189,14 @@ impl Connection {
         self.buffer.len().saturating_sub(FREE_HEAD)
     }
 
-    /// Begins to send an answer. With `goes_on` the connection then reads the next request; otherwise it ends.
+    /// Begins to send an answer. If `goes_on` is true, the connection reads the next request afterwards. Otherwise the
+    /// connection ends after the answer.
     pub fn answer(&mut self, bytes: Vec<u8>, goes_on: bool, now: Moment) {
         self.until = now + SHORT_ANSWER;
         self.step = Step::Writes(bytes, 0, goes_on);
     }
 
-    /// Sends the client the error of its head. The connection then ends.
+    /// Answers a request with a bad head with the error `bad`. The connection ends after this answer.
     pub fn refuse(&mut self, bad: &BadHead, now: Moment) {
         let bytes = response::whole(
             bad.status,
@@ -311,7 +312,7 @@ impl Connection {
     }
 }
 
-/// Returns the moment by which the next head must have arrived. `begun` has its first bytes, if any have arrived.
+/// Returns the moment by which the next head must have arrived. `begun` has the bytes of that head that have arrived.
 fn next_head(begun: &[u8], now: Moment) -> Moment {
     now + if begun.is_empty() { IDLE } else { HEAD_TIME }
 }

@@ -86,7 +86,7 @@ impl fmt::Display for ContainerName {
     }
 }
 
-/// The error that a query asks for no stream at all.
+/// A query asks for no stream at all.
 #[derive(Debug, Error)]
 #[error("you must specify at least 1 of stdin, stdout, stderr")]
 struct NoStream;
@@ -135,7 +135,7 @@ impl Wanted {
     }
 }
 
-/// The audit of a use of a container. It writes a line to the log when the use begins, and a line when it ends.
+/// The audit of a use of a container: a line in the log when the use begins, and a line when the use ends.
 pub(super) struct Audit {
     what: String,
     begun: Instant,

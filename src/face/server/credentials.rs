@@ -2,8 +2,8 @@
 //! clients are checked against.
 //!
 //! Invariants: every file is read again when it has changed, even while another file is wrong: a withdrawn token or
-//! client CA must not stay valid. While the token or the client CA cannot be used, it lets nobody in. While the
-//! certificate or its key cannot be used, the last good pair stays in force. Tokens are compared in constant time.
+//! client CA must not stay valid. A token or a client CA that cannot be used lets nobody in. While the certificate or
+//! its key cannot be used, the last good pair stays in force. Tokens are compared in constant time.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -25,7 +25,7 @@ use thiserror::Error;
 use super::access::Credentials;
 use super::transport::Transport;
 
-/// The configuration key for the file of the private key. Errors name it.
+/// The configuration key for the file of the private key, for error texts.
 const PRIVATE_KEY: &str = "tlsPrivateKeyFile";
 /// Largest size in bytes of a file of certificates.
 const MAX_PEM: u64 = 1 << 20;
@@ -46,7 +46,7 @@ pub struct CredentialFiles {
     pub token: Option<PathBuf>,
 }
 
-/// The error that a file of credentials cannot be used.
+/// A file of credentials cannot be used.
 #[derive(Debug, Error)]
 #[error("{key} {}: {cause}", path.display())]
 pub struct CredentialError {
@@ -64,8 +64,8 @@ impl CredentialError {
         }
     }
 
-    /// Returns true if the file exists but could not be read, for example for lack of descriptors. Its content may be
-    /// good, so it is read again even if it does not change.
+    /// Returns true if the file exists but could not be read, for example for lack of descriptors. The content of such
+    /// a file may be good, so the file is read again even if it does not change.
     fn is_unread(&self) -> bool {
         matches!(&self.cause, Unusable::Unread(e) if e.kind() != io::ErrorKind::NotFound)
     }
@@ -115,8 +115,8 @@ pub struct KnownCredentials {
     config: Arc<ServerConfig>,
 }
 
-/// The version of a file: device, inode, size and the time of its last change. A change of the file's mode changes it
-/// too.
+/// The version of a file: device, inode, size and the time of its last change. A change of the file's mode changes this
+/// version too.
 type Stamp = (u64, u64, u64, i64, i64);
 
 fn stamp(path: &Path) -> Option<Stamp> {
@@ -128,7 +128,7 @@ fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
     paths.iter().map(|path| stamp(path)).collect()
 }
 
-/// A value that is read from one file, or from two that belong together.
+/// A value that is read from one file, or from two files that belong together.
 struct Watched<T> {
     paths: Vec<PathBuf>,
     read: fn(&[PathBuf]) -> Result<T, CredentialError>,
@@ -153,8 +153,8 @@ impl<T> Watched<T> {
         })
     }
 
-    /// Reads the files again if one has changed. While they cannot be used, `otherwise` is in force; if that is None,
-    /// the last good value stays. Returns true if the value was set.
+    /// Reads the files again if one of them has changed. While the files cannot be used, the value `otherwise` is in
+    /// force. If `otherwise` is None, the last good value stays in force. Returns true if the value was set.
     fn renew(&mut self, otherwise: Option<T>, news: &mut Vec<News>) -> bool {
         let now = stamps(&self.paths);
         if now == self.seen {
@@ -240,8 +240,8 @@ impl KnownCredentials {
     }
 
     /// Returns the credentials that a client has shown by its certificate or by a token. The certificate is verified
-    /// again here, although the handshake has verified it: it may have expired since, or the client CA may have
-    /// changed.
+    /// again here, although the handshake has verified it. The certificate may have expired since the handshake, or the
+    /// client CA may have changed.
     pub fn of(&self, transport: &Transport, token: Option<&str>) -> Credentials {
         let fits = |given: &str| self.token.value.as_ref().is_some_and(|t| t.fits(given));
         match self.is_signed(transport.certificates()) || token.is_some_and(fits) {
@@ -380,7 +380,7 @@ impl Token {
         Ok(Self { key, tag })
     }
 
-    /// Returns true if `given` is this token. The check always takes the same time, wherever the two differ and
+    /// Returns true if `given` is this token. The check always takes the same time, wherever the two tokens differ and
     /// however long they are.
     fn fits(&self, given: &str) -> bool {
         hmac::verify(&self.key, given.as_bytes(), self.tag.as_ref()).is_ok()

@@ -120,7 +120,7 @@ impl RequestError {
     }
 }
 
-/// The error that a container would not start again.
+/// A container would not start again.
 #[derive(Debug, Error)]
 #[error("cannot restart container {container}: {why}")]
 pub struct NotRestarted {
@@ -136,7 +136,7 @@ fn listed(all: &[NotRestarted]) -> String {
 }
 
 /// The reasons why a client cannot be connected with a container, or with a port of a pod. If the kubelet has a
-/// sentence for a case, it is used here.
+/// sentence for a reason, the text is the kubelet's sentence.
 #[derive(Debug, Error)]
 pub enum Unreachable {
     /// There is no such pod.

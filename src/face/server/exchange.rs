@@ -1,8 +1,8 @@
 //! A request and its answer, on a thread of their own.
 //!
-//! Invariants: a wait ends when the server stops, when the client has gone, and when the time of the answer is over.
-//! That time is [`ANSWER`] in all for an answer that does not stream, and [`STALL`] without progress for an answer
-//! that streams. Nothing of an answer is kept but a buffer.
+//! Invariants: a wait ends when the server stops, when the client has gone, and when the time of the answer is over. An
+//! answer that does not stream has the time [`ANSWER`] in all. An answer that streams has the time [`STALL`] without
+//! progress. Only a buffer of an answer is kept in memory.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -178,7 +178,8 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Reads the whole body. Returns None if the body is longer than `limit` bytes; the client has its answer then.
+    /// Reads the whole body. Returns None if the body is longer than `limit` bytes. In this case the client has already
+    /// got an answer.
     ///
     /// # Errors
     /// Returns the error of the stream if the client has gone, or if the chunks of the body are malformed.
@@ -241,11 +242,12 @@ impl<'a> Exchange<'a> {
         self.reply(status, TEXT, format!("{text}\n").as_bytes())
     }
 
-    /// Sends what `write` writes, while it writes. With `streams` the answer lasts for as long as the client reads it.
+    /// Sends the answer while the function `write` writes it. If `streams` is true, the answer lasts for as long as the
+    /// client reads it.
     ///
     /// # Errors
-    /// Returns the error of the stream if the client has gone, or the error of `write`. The answer is then cut off, so
-    /// that no client takes it for complete.
+    /// Returns the error of the stream if the client has gone, or the error of `write`. In both cases the answer is cut
+    /// off, so that no client takes it for complete.
     pub fn stream(
         &mut self,
         content_type: &str,
@@ -325,7 +327,7 @@ impl<'a> Exchange<'a> {
             return Some((self.line.transport, self.input));
         }
         self.line.transport.close();
-        // A reset could overtake the answer, so what the client still sends is read for a moment.
+        // A reset could overtake the answer, so the bytes that the client still sends are read for a moment.
         self.line.until = Instant::now() + Duration::from_secs(1);
         self.line.streams = false;
         let _ = io::copy(&mut (&mut self.line).take(CHUNK as u64), &mut io::sink());
@@ -402,7 +404,7 @@ impl Read for BodyReader<'_, '_> {
     }
 }
 
-/// A writer of an answer. It sends a chunk when the buffer is full, and at each flush.
+/// A writer of an answer. The writer sends a chunk when its buffer is full, and at each flush.
 pub struct AnswerWriter<'e, 'a> {
     line: &'e mut Line<'a>,
     /// Room for the line with the chunk's size, followed by the chunk.

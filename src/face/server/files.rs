@@ -2,8 +2,8 @@
 //! files at the path. `PUT` writes the files in the body to the path; with `extract=true` the path is a directory, and
 //! the body may be any tar.
 //!
-//! Invariants: each use is in the log. At most [`MAX_COPIES`] run at a time, because each holds descriptors and a
-//! buffer. Nothing of the files is kept but that buffer.
+//! Invariants: each use is in the log. At most [`MAX_COPIES`] copies run at a time, because each copy holds descriptors
+//! and a buffer. Only that buffer of the files is kept in memory.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ const MAX_COPIES: usize = 4;
 
 static COPIES: AtomicUsize = AtomicUsize::new(0);
 
-/// A seat among the [`MAX_COPIES`] copies that may run at a time. Dropping it makes the seat free.
+/// A seat among the [`MAX_COPIES`] copies that may run at a time. A dropped seat is free for another copy.
 struct Seat;
 
 impl Seat {
@@ -49,8 +49,8 @@ struct Copying {
     _seat: Seat,
 }
 
-/// Writes the first line to the log and takes a seat. Returns None if the copy cannot be done; the request is already
-/// answered then.
+/// Writes the first line to the log and takes a seat. Returns None if the copy cannot be done. In this case the request
+/// is already answered.
 fn begin(
     exchange: &mut Exchange<'_>,
     backend: &dyn Backend,

@@ -2,10 +2,11 @@
 //! is allowed gets a thread of its own.
 //!
 //! Invariants: the thread waits in `poll` only. A slow client keeps no other client out. At a listener that is full, a
-//! client that is not being answered gives way to a new client. A client that asks again and again waits for the
-//! others. One machine cannot keep others out, however many connections it makes: its own connections give way first,
-//! and each machine has its turn before any machine has a second one. Clients that have shown a certificate or a token
-//! come first. An address on which the server cannot listen is logged once and tried again; the other addresses go on.
+//! client that is not being answered gives way to a new client. A client that asks again and again waits for the other
+//! clients. One machine cannot keep other machines out, however many connections it makes: its own connections give way
+//! first, and each machine has its turn before any machine has a second turn. Clients that have shown a certificate or
+//! a token come first. An address on which the server cannot listen is logged once and tried again; the other addresses
+//! go on.
 
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
@@ -39,7 +40,7 @@ const HEAD_POOL: usize = 2 * MAX_HEAD;
 const PAUSE: Duration = Duration::from_millis(200);
 /// Time for which the result of the health checks is used again. The checks read the disk.
 const CHECKS_LAST: Duration = Duration::from_millis(500);
-/// Number of requests of one connection that are answered in a row. The connection ends with the last answer.
+/// Number of requests of one connection that are answered in a row. The connection ends with the last of these answers.
 const IN_A_ROW: usize = 8;
 /// Number of clients that are served in one turn at each listener that answers more than health. A TLS handshake takes
 /// milliseconds on a small processor, and health is answered in between.
@@ -51,7 +52,7 @@ pub(super) struct Front {
     tcp: Vec<TcpDoor>,
     /// The connections that no thread serves, the oldest first.
     connections: Vec<Connection>,
-    /// The moment until which no client is accepted, because accepting has failed.
+    /// The moment until which no client is accepted, because accepting has failed; None if clients are accepted.
     rests: Option<Moment>,
     checks: Option<(Moment, Vec<Check>)>,
 }
@@ -183,7 +184,7 @@ impl Front {
     }
 
     /// Drops the connections that have run out of time, and serves the connections that are chosen for this turn. The
-    /// others stay ready for the next turn.
+    /// other connections stay ready for the next turn.
     fn serve(&mut self, ready: &Ready, now: Moment) {
         self.connections.retain(|c| c.until() > now);
         let chosen = self.chosen(ready);
@@ -239,7 +240,8 @@ impl Front {
         self.connections.push(connection);
     }
 
-    /// Answers a request at once, or gives the connection to a new thread. Returns the connection if no thread has it.
+    /// Answers a request at once, or gives the connection to a new thread. Returns the connection if it was not given
+    /// to a thread.
     fn asked(
         &mut self,
         mut connection: Connection,
@@ -299,7 +301,7 @@ impl Front {
         self.checks.as_ref().map_or(&[], |(_, checks)| checks)
     }
 
-    /// Accepts clients of a listener, a few at a time. The others wait until the next turn.
+    /// Accepts clients of a listener, a few at a time. The other clients wait until the next turn.
     fn let_in(&mut self, door: Option<usize>, now: Moment) {
         let class = door.map_or(Door::Unix, |n| self.tcp[n].door);
         for _ in 0..let_in_at_once(class) {
@@ -316,7 +318,7 @@ impl Front {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if is_of_client(&e) => {}
                 Err(e) => {
-                    // The client stays in the listener's queue, so without a pause this would spin.
+                    // The client stays in the listener's queue, so without a pause the thread would spin.
                     log::warn!("cannot accept a client: {e}");
                     self.rests = Some(now + PAUSE);
                     return;
@@ -325,8 +327,8 @@ impl Front {
         }
     }
 
-    /// Takes a new client in. If the listener is full, another connection is dropped for it; if none may be dropped,
-    /// the client gets a 503.
+    /// Takes a new client in. If the listener is full, another connection is dropped to make room. If no connection may
+    /// be dropped, the client gets a 503.
     fn welcome(&mut self, mut connection: Connection, now: Moment) {
         let door = connection.door();
         let of_class = |c: &Connection| c.door() == door;
@@ -346,8 +348,8 @@ impl Front {
         }
         match door {
             Door::Unix | Door::Health | Door::ReadOnly => self.go_on(connection, now),
-            // Accepting costs little, a handshake much. So which clients have their handshake now is chosen from all
-            // connections.
+            // Accepting costs little, a handshake much. So all clients are accepted here, and `serve` chooses the
+            // connections that have their handshake now.
             Door::Main => self.connections.push(connection),
         }
     }
@@ -372,7 +374,7 @@ fn order(mut all: Vec<&Connection>) -> Vec<&Connection> {
     let placed = ranked.into_iter().map(|(_, kind, c)| {
         let n = of_kind.entry(kind).or_default();
         *n += 1;
-        // Clients with credentials have the first places of each turn, clients without credentials the last one.
+        // Clients with credentials have the first places of each turn. Clients without credentials have the last place.
         let known_places = AT_ONCE - 1;
         let place = match kind.1 {
             true => (*n - 1) / known_places * AT_ONCE + (*n - 1) % known_places,
@@ -385,9 +387,9 @@ fn order(mut all: Vec<&Connection>) -> Vec<&Connection> {
     placed.into_iter().map(|(_, c)| c).collect()
 }
 
-/// Returns the index of the connection that is dropped for a new one of the same listener: the oldest connection of
-/// the machine that has the most. Clients without credentials are dropped before others. A connection that is being
-/// answered is never dropped.
+/// Returns the index of the connection that is dropped for a new connection of the same listener: the oldest connection
+/// of the machine with the most connections. Clients without credentials are dropped before clients with credentials. A
+/// connection that is being answered is never dropped. Returns None if no connection may be dropped.
 fn gives_way(all: &[Connection], new: &Connection) -> Option<usize> {
     let may = |c: &Connection| c.door() == new.door() && !c.is_answered();
     let has_strangers = all.iter().any(|c| may(c) && !c.is_known());
@@ -398,7 +400,7 @@ fn gives_way(all: &[Connection], new: &Connection) -> Option<usize> {
         *places.entry(c.origin()).or_default() += 1;
     }
     let candidates = all.iter().enumerate().filter(|(_, c)| leaves(c));
-    // `max_by_key` takes the last of equal elements. In the reversed list that is the oldest connection.
+    // `max_by_key` takes the last of equal elements. In the reversed list the last element is the oldest connection.
     let mut candidates: Vec<_> = candidates.collect();
     candidates.reverse();
     let most = candidates

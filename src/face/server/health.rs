@@ -14,7 +14,7 @@ pub struct Check {
     pub name: &'static str,
     /// The reason why the check fails; None if it passes.
     pub failure: Option<String>,
-    /// True if the check belongs to `/livez` too: a restart of the daemon can mend what it checks.
+    /// True if the check belongs to `/livez` too, because a restart of the daemon can mend the failure.
     pub is_liveness: bool,
 }
 

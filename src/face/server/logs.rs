@@ -180,8 +180,8 @@ pub(super) fn serve(
     };
     exchange.stream(TEXT, true, |out| {
         for look in 0_u32.. {
-            // The container is checked before the last read, so that everything the container wrote is in the file by
-            // then.
+            // The container is checked before the last read, so that the last read finds everything that the container
+            // wrote.
             let goes_on = wanted.follow && (!look.is_multiple_of(LOOK_EVERY) || runs());
             let progress = log.copy(&mut *out).map_err(failed)?;
             out.flush()?;

@@ -6,9 +6,9 @@
 //! for its answer (worker.rs). On TCP nothing but health is answered without credentials (access.rs). Every thread
 //! ends when the [`Server`] is stopped.
 //!
-//! A browser shows its client certificate whichever page makes it ask, so requests from a page of another site are
-//! refused. The read-only port also refuses a `Host` that is a name, because a page's own name server could resolve
-//! that name to 127.0.0.1 (access.rs).
+//! A browser shows its client certificate for every page. So requests from a page of another site are refused. The
+//! read-only port also refuses a `Host` that is a name, because a page's own name server could resolve that name to
+//! 127.0.0.1 (access.rs).
 //!
 //! Deliberately absent: `/debug/pprof`, `/spec/` and SPDY.
 
@@ -61,11 +61,12 @@ pub use front::MAX_CLIENTS;
 /// The addresses on which the server listens besides the unix socket, and the requests that it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// The port of `healthzPort`, on loopback; None if the server does not listen there.
+    /// The port of `healthzPort`, on loopback; None if the server does not listen on such a port.
     pub health: Option<u16>,
-    /// The port of `readOnlyPort`, on loopback; None if the server does not listen there.
+    /// The port of `readOnlyPort`, on loopback; None if the server does not listen on such a port.
     pub read_only: Option<u16>,
-    /// The address of `address` and `port`, with the files of TLS; None if the server does not listen there.
+    /// The address of `address` and `port`, with the files of TLS; None if the server does not listen on such an
+    /// address.
     pub main: Option<(SocketAddr, CredentialFiles)>,
     /// The value of `enableDebuggingHandlers`.
     pub debugging: bool,
@@ -95,7 +96,7 @@ impl ServerConfig {
     }
 }
 
-/// The error that the unix socket could not be opened.
+/// The server cannot listen on the unix socket.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {}: {cause}", path.display())]
 pub struct ListenError {
@@ -104,7 +105,7 @@ pub struct ListenError {
     cause: io::Error,
 }
 
-/// The running server. Dropping it stops it without waiting.
+/// The running server. A dropped server stops, and the drop does not wait.
 pub struct Server {
     path: PathBuf,
     shared: Arc<Shared>,
@@ -112,7 +113,7 @@ pub struct Server {
     front: JoinHandle<()>,
 }
 
-/// Starts the server. It listens on the unix socket `path` and on the addresses of `config`, and answers from
+/// Starts the server. The server listens on the unix socket `path` and on the addresses of `config`, and answers from
 /// `backend` until it is stopped. The mode of the socket is 0600, or 0660 with the group `podprobe` if that group
 /// exists. Addresses that are in use are tried again; the unix socket must work.
 ///

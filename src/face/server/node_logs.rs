@@ -23,7 +23,7 @@ const MAX_NAMES: usize = 10_000;
 /// Number of bytes that one read takes.
 const CHUNK: usize = 64 << 10;
 
-/// Answers for the path `parts` below `dir`.
+/// Answers with the file or the directory at the path `parts` below `dir`.
 pub(super) fn serve(exchange: &mut Exchange<'_>, dir: &Path, parts: &[&str]) -> io::Result<()> {
     match open(dir, parts) {
         Ok(found) => match found.metadata() {
@@ -32,7 +32,7 @@ pub(super) fn serve(exchange: &mut Exchange<'_>, dir: &Path, parts: &[&str]) -> 
             _ => exchange.error(404, "404 page not found"),
         },
         Err(e) if e.kind() == ErrorKind::NotFound => exchange.error(404, "404 page not found"),
-        // The path contains a link, or leads outside.
+        // The path contains a link, or leads out of the directory.
         Err(e)
             if matches!(
                 e.raw_os_error().map(Errno::from_raw),

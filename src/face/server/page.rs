@@ -1,8 +1,8 @@
 //! The status page at `/`: one page without scripts, for browsers and for text browsers of 80 columns.
 //!
-//! Invariants: pure. Every text of a pod, a file or a container passes [`text`], which cuts it, makes invisible
-//! characters visible, and escapes the rest. A page shows a limited number of things, and says how many it leaves out.
-//! Long texts stand in lists and never in tables, because a text browser breaks up a table that is wider than its
+//! Invariants: pure. Every text of a pod, a file or a container passes [`text`], which cuts the text, makes invisible
+//! characters visible, and escapes markup. A page shows a limited number of things, and says how many things it leaves
+//! out. Long texts stand in lists and never in tables, because a text browser breaks up a table that is wider than its
 //! screen.
 
 mod html;
@@ -31,7 +31,7 @@ pub(super) const MAX_PODS: usize = 200;
 const MAX_ITEMS: usize = 200;
 /// Largest number of pods that a page shows for a service.
 const MAX_ENDPOINTS: usize = 20;
-/// Largest number of sentences about what is wrong. `status` has three; a page has room for more.
+/// Largest number of sentences about problems that a page shows. `status` shows three; a page has room for more.
 const MAX_FINDINGS: usize = 10;
 /// Largest number of events that a page shows.
 const MAX_EVENTS: usize = 50;

@@ -1,5 +1,5 @@
-//! podprobe's own part of the server's interface, below [`API`]: the requests of its verbs that the kubelet's paths do
-//! not cover.
+//! podprobe's own part of the server's interface, below [`API`]: the requests of podprobe's verbs that the kubelet's
+//! paths do not cover.
 //!
 //! Invariants: server and client use these types and paths and nothing else. A body is JSON of at most [`MAX_BODY`]
 //! bytes. An answer is the JSON of the type that belongs to the path, or a status of 400 or more with a sentence.
@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::api::conditions::ConditionChange;
 use crate::api::{PodUid, ProbeType};
 
-/// The prefix of podprobe's own paths. A change that older clients cannot read gets another number.
+/// The prefix of podprobe's own paths. A change that older clients cannot read gets another version number in the
+/// prefix.
 pub const API: &str = "/podprobe/v1";
 
 /// Largest body of a request in bytes.
@@ -20,7 +21,7 @@ pub const MAX_BODY: usize = 64 << 10;
 /// Longest grace period of a deletion in seconds: the largest int32.
 pub const MAX_GRACE: i64 = i32::MAX as i64;
 
-/// Longest time that a `watch` waits for a change. After it, the request is answered with the state as it is.
+/// Longest time that a `watch` waits for a change. After this time, the request is answered with the current state.
 pub const WATCH_CEILING: Duration = Duration::from_secs(30);
 
 /// A probe to run: the body of `POST /podprobe/v1/probe`, which runs the probe and answers with a
@@ -45,7 +46,7 @@ pub struct PauseTarget {
     /// The name of the container; None means all containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// The type of the probes; None means all three.
+    /// The type of the probes; None means all three types.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe_type: Option<ProbeType>,
 }
@@ -106,8 +107,8 @@ pub struct Condition {
 pub struct ConditionSet {
     /// True if the condition was changed; false if it already had the new value.
     pub changed: bool,
-    /// The reason why the change is not on disk; None if it is. A change that is not on disk is lost when the daemon
-    /// ends.
+    /// The reason why the change is not on disk; None if the change is on disk. A change that is not on disk is lost
+    /// when the daemon ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_stored: Option<String>,
 }

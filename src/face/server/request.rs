@@ -1,7 +1,7 @@
 //! The head of a request: the fields that this server reads.
 //!
-//! Invariants: pure. Any bytes are a request, or are refused, or need more bytes. The caller's limit bounds what is
-//! kept of a head.
+//! Invariants: pure. Any bytes are a request, or are refused, or need more bytes. The caller limits the number of bytes
+//! that are kept of a head.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ const MAX_HEADERS: usize = 100;
 /// How the body of a request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// The body ends after this number of bytes. A request without a body has 0.
+    /// The body ends after this number of bytes. A request without a body has the length 0.
     Known(u64),
     /// The body ends after the last chunk.
     Chunked,
@@ -42,7 +42,7 @@ pub struct Request {
     pub fetch_site: Option<String>,
     /// The token of the field `Authorization: Bearer`.
     pub token: Option<String>,
-    /// The field `Upgrade` in lower case; None if the field `Connection` does not name it.
+    /// The field `Upgrade` in lower case; None if the field `Connection` does not name `Upgrade`.
     pub upgrade: Option<String>,
     /// The field `Sec-WebSocket-Key`.
     pub websocket_key: Option<String>,
@@ -107,14 +107,15 @@ pub fn read(bytes: &[u8], from: usize) -> Result<Option<(Request, usize)>, BadHe
     }
 }
 
-/// Returns true if an empty line ends a head. The parser runs only then, because it would begin anew with every piece.
+/// Returns true if an empty line ends a head. The parser runs only on a complete head, because the parser would begin
+/// anew with every piece.
 fn ends(bytes: &[u8], from: usize) -> bool {
     let new = &bytes[from.saturating_sub(3).min(bytes.len())..];
     new.windows(2).any(|w| w == b"\n\n") || new.windows(4).any(|w| w == b"\r\n\r\n")
 }
 
-/// Returns true if more than one empty line comes before the request. One is allowed, because some clients end a body
-/// with an empty line. More would be parsed again with every piece.
+/// Returns true if more than one empty line comes before the request. One empty line is allowed, because some clients
+/// end a body with an empty line. More empty lines would be parsed again with every piece.
 fn begins_empty(bytes: &[u8]) -> bool {
     let rest = bytes.strip_prefix(b"\r\n");
     let rest = rest.or_else(|| bytes.strip_prefix(b"\n"));
@@ -293,7 +294,7 @@ fn bearer(value: &str) -> Option<String> {
 }
 
 impl Request {
-    /// Returns the last value of a query parameter.
+    /// Returns the last value of a query parameter; None if the query does not have the parameter.
     pub fn value(&self, name: &str) -> Option<&str> {
         let named = self.query.iter().rfind(|(n, _)| n == name);
         named.map(|(_, value)| value.as_str())

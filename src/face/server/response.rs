@@ -49,7 +49,8 @@ pub fn head(status: u16, content_type: &str, body: Body, keep_alive: bool) -> St
         out.push_str("Connection: close\r\n");
     }
     if content_type == HTML {
-        // The browser fetches and runs nothing, so text that a container has put into an event stays text.
+        // With this policy the browser fetches and runs nothing. So text that a container has put into an event stays
+        // text.
         out.push_str("Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'\r\n");
     }
     out.push_str("\r\n");

@@ -145,7 +145,7 @@ pub(super) fn serve(
         true => "GET",
         false => &request.method,
     };
-    // A client that hangs up or is too slow is no error of the daemon, so its error is dropped.
+    // A client that hangs up or is too slow is no error of the daemon, so the error of the stream is dropped.
     let answered = match Route::find(&parts) {
         None => exchange.error(404, "404 page not found"),
         Some(route) if !route.methods().contains(&method) => {
@@ -338,7 +338,8 @@ fn registry_of(name: &str) -> Option<Registry> {
     }
 }
 
-/// Reads the parameter `after`, the version that the client has. The outer None means that the request was refused.
+/// Reads the parameter `after`, the version that the client has. The outer None means that the request was refused. The
+/// inner None means that the query has no such parameter.
 fn after(exchange: &mut Exchange<'_>) -> io::Result<Option<Option<u64>>> {
     let after = exchange.request.value("after").map(str::parse);
     match after.transpose() {

@@ -21,10 +21,10 @@ use crate::engine::runtime::{Session, SessionEnd};
 const CHUNK: usize = 32 << 10;
 /// Number of bytes of input that may wait until the command reads them.
 const MAX_INPUT: usize = 64 << 10;
-/// Number of messages and pings that are read from a client in one round. After them the thread looks at everything
-/// else.
+/// Number of messages and pings that are read from a client in one round. After these messages the thread handles
+/// output, the end of the command, and the stop of the server.
 const MAX_MESSAGES: usize = 32;
-/// Number of bytes of output that are read after the command has ended. More than the pipe can hold comes from a
+/// Number of bytes of output that are read after the command has ended. Output beyond the size of the pipe comes from a
 /// background process.
 const MAX_REST: usize = 1 << 20;
 /// Longest time without any data in either direction: the kubelet's `streamingConnectionIdleTimeout`.
@@ -61,9 +61,11 @@ struct Bridge<'a> {
     stop: BorrowedFd<'a>,
     /// Input that was read from the client, and not yet written to the process.
     input: Vec<u8>,
-    /// True if messages may wait in a buffer of the WebSocket or of TLS. No wait for the kernel would notice them.
+    /// True if messages may wait in a buffer of the WebSocket or of TLS. A wait in the kernel would not notice such
+    /// messages.
     unread: bool,
-    /// True once the client has closed the input. The session gets the end after the rest of the input.
+    /// True once the client has closed the input. The session gets the end of the input after the input that still
+    /// waits.
     input_ends: bool,
     /// True once the process has closed its input, or the session was given the end of the input.
     input_is_closed: bool,
@@ -115,7 +117,7 @@ pub fn serve(
         (_, SessionEnd::TooSlow) => StreamEnd::Failed(
             "the output came faster than it was read, so that this client was cut off".into(),
         ),
-        // When an attached client ends its input, it has left, and nothing has failed.
+        // When an attached client ends its input, the client has left, and nothing has failed.
         (_, SessionEnd::Unknown) if command.is_empty() => StreamEnd::Exited {
             code: 0,
             command: Vec::new(),
@@ -147,8 +149,8 @@ pub fn not_executed(
 }
 
 impl Bridge<'_> {
-    /// Sends an empty message on the first channel that the client reads. As in the kubelet, this reports that the
-    /// streams are ready.
+    /// Sends an empty message on the first channel that the client reads. As in the kubelet, the empty message reports
+    /// that the streams are ready.
     fn begin(&mut self) -> io::Result<()> {
         let first = match self.open {
             [true, _] => STDOUT,
@@ -324,8 +326,8 @@ impl Bridge<'_> {
     }
 }
 
-/// Returns true if the other side has hung up. nix has no name for POLLRDHUP, and reports no events at all if the
-/// kernel reports that one.
+/// Returns true if the other side has hung up. nix has no name for POLLRDHUP. If the kernel reports POLLRDHUP, nix
+/// reports no events at all.
 fn has_hung_up(fd: &PollFd<'_>) -> bool {
     let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
     fd.revents().is_none_or(|events| events.intersects(gone))
@@ -384,7 +386,7 @@ fn linger(socket: &mut Socket, stop: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Connections to ports of a pod. Each has two channels of the WebSocket: data, and errors.
+/// Connections to ports of a pod. Each connection has two channels of the WebSocket: for data, and for errors.
 pub struct Forward<'a> {
     socket: Socket,
     ports: Vec<Port>,
@@ -396,7 +398,7 @@ pub struct Forward<'a> {
 
 /// A port of a pod, and the connection to it.
 struct Port {
-    /// The connection; None once it is over.
+    /// The connection; None once the connection is over.
     stream: Option<PortSocket>,
     /// Data of the client that was not yet written to the pod.
     pending: Vec<u8>,
@@ -491,7 +493,7 @@ impl<'a> Forward<'a> {
             let mut events = PollFlags::empty();
             events.set(PollFlags::POLLIN, !self.socket.has_backlog());
             events.set(PollFlags::POLLOUT, !port.pending.is_empty());
-            // A connection that has hung up is left out if nothing is awaited from it. Otherwise poll would return at
+            // A connection that has hung up is not polled if no event of it is needed. Otherwise poll would return at
             // once, again and again.
             let stream = port.stream.as_ref().filter(|_| !events.is_empty());
             fds.extend(stream.map(|stream| PollFd::new(stream.as_fd(), events)));

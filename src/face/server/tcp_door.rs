@@ -1,4 +1,4 @@
-//! A TCP address on which the server listens. While that fails, it is tried again.
+//! A TCP address on which the server listens. If the server cannot listen on the address, it tries again at intervals.
 //!
 //! Invariants: nothing here waits. A port that would let nobody in is not opened. Each problem is logged once.
 
@@ -35,7 +35,7 @@ pub(super) struct TcpDoor {
     files: Option<CredentialFiles>,
     credentials: Option<KnownCredentials>,
     retry: Moment,
-    /// The reason why the server cannot listen, as last logged; empty while it listens.
+    /// The reason why the server cannot listen, as last logged; empty while the server listens.
     problem: String,
 }
 

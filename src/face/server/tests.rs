@@ -35,7 +35,7 @@ pub(super) struct Fake {
     now: Mutex<Arc<Snapshot>>,
     metrics: Mutex<String>,
     changed: Condvar,
-    /// The reason why the check `disk` fails; None if it passes.
+    /// The reason why the check `disk` fails; None if the check passes.
     full: Mutex<Option<String>>,
     log_dir: Mutex<PathBuf>,
     /// While true, the next request for the running pods or for health panics.
@@ -337,8 +337,8 @@ impl<S: Socket> Client<S> {
         self.read()
     }
 
-    /// Reads until `enough` returns a number of bytes, and returns that many bytes. Returns fewer at the end of the
-    /// connection.
+    /// Reads until `enough` returns a number of bytes, and returns that many bytes. Returns fewer bytes at the end of
+    /// the connection.
     fn until(&mut self, enough: impl Fn(&[u8]) -> Option<usize>) -> Vec<u8> {
         loop {
             if let Some(n) = enough(&self.1) {
@@ -703,7 +703,7 @@ fn the_heads_of_all_clients_share_a_pool() {
             .count();
         refused > 0
     });
-    // The pool has room for two of the clients, and these are not refused.
+    // The pool has room for two of the clients. These two are not refused.
     let waiting = clients.len() - refused;
     assert!(waiting >= 2, "{refused} refused");
     assert!(world.is_served());
@@ -757,7 +757,7 @@ fn a_silent_client_is_dropped() {
     assert!(begun.elapsed() < HEAD_TIME * 3, "{:?}", begun.elapsed());
 }
 
-/// Each byte comes in time, but the head is never complete.
+/// A client whose head is never complete is dropped, although each byte of the head comes in time.
 #[test]
 fn a_client_that_sends_its_head_byte_by_byte_is_dropped() {
     let world = start(1);
@@ -790,8 +790,8 @@ fn stop_ends_every_thread_and_removes_the_socket() {
     assert!(!world.path.exists());
 }
 
-/// Stopping does not wait for the idle client, which may send its next request later. It does not wait for the deaf
-/// client either, which never reads its answer.
+/// The stop does not wait for an idle client, which may send its next request later. The stop does not wait for a
+/// client that never reads its answer either.
 #[test]
 fn stop_waits_for_no_client() {
     let world = start(1);
@@ -867,7 +867,8 @@ fn health_has_an_address_of_its_own_and_nothing_else() {
     }
 }
 
-/// 200 clients hold their connections with half a head, and connect again when they are dropped.
+/// Health is answered although 200 clients hold their connections with half a head, and connect again when they are
+/// dropped.
 #[test]
 fn slow_clients_keep_nobody_from_health() {
     let port = free_port();
@@ -924,7 +925,7 @@ fn the_read_only_port_shows_and_changes_nothing() {
     );
 }
 
-/// The socket's file may be removed by a person or a program that cleans /run.
+/// The server makes its socket again after the file was removed, for example by a program that cleans /run.
 #[test]
 fn a_socket_that_is_removed_comes_back() {
     let world = start(1);
@@ -1117,7 +1118,7 @@ fn long_heads_are_for_certificates() {
     assert_eq!(unknown.status_with(&path, TOKEN), 431);
 }
 
-/// The answer is longer than the buffer of a TLS session, and the client reads slowly.
+/// An answer that is longer than the buffer of a TLS session arrives whole, although the client reads slowly.
 #[test]
 fn a_large_answer_goes_over_tls() {
     let place = Place::new();

@@ -110,7 +110,8 @@ impl Transport {
         credentials.ok().map(|c| (c.uid(), c.pid()))
     }
 
-    /// Returns the certificates that a TLS client has shown, the client's own first. The handshake has verified them.
+    /// Returns the certificates that a TLS client has shown, the client's own first. The handshake has verified the
+    /// certificates.
     pub fn certificates(&self) -> &[CertificateDer<'static>] {
         let session = self.session.as_ref();
         let shown = session.and_then(|session| session.peer_certificates());
@@ -138,7 +139,7 @@ impl Transport {
     }
 
     /// Writes the bytes that the TLS session wants to send, and gives the session the bytes that have arrived. Returns
-    /// true if there is plaintext, or its end, to read.
+    /// true if plaintext, or the end of the plaintext, can be read.
     fn pump(&mut self) -> io::Result<bool> {
         let Some(session) = &mut self.session else {
             return Ok(true);
@@ -208,7 +209,7 @@ impl Write for Transport {
         };
         let taken = session.writer().write(bytes)?;
         if taken == 0 && !bytes.is_empty() {
-            // The session's buffer is full. Once some of it is sent, the buffer has room again.
+            // The session's buffer is full. Once some bytes of the buffer are sent, the buffer has room again.
             session.write_tls(&mut self.socket)?;
             return self
                 .session

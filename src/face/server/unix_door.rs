@@ -34,16 +34,16 @@ pub(super) struct UnixDoor {
     listener: UnixListener,
     /// Device and inode of the socket's file.
     file: (u64, u64),
-    /// The watch on the socket's directory. If inotify has no room for it, the file is checked at intervals.
+    /// The watch on the socket's directory. If inotify has no room for the watch, the file is checked at intervals.
     watch: DirectoryWatch,
     /// The moment of the next attempt to make the removed socket again; None while the socket is there.
     again_at: Option<Moment>,
-    /// The reason why the socket could not be made again, as last logged; empty if there is none.
+    /// The reason why the socket could not be made again, as last logged; empty if no problem was logged.
     problem: String,
 }
 
 impl UnixDoor {
-    /// Listens at `path`. A file that is already there is replaced. The caller holds the daemon's lock, so that file
+    /// Listens at `path`. A file that is already there is replaced. The caller holds the daemon's lock, so such a file
     /// is left from an earlier daemon.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let listener = bind(path, GROUP)?;
@@ -106,7 +106,8 @@ impl UnixDoor {
         Ok(())
     }
 
-    /// Returns the moment at which the socket's file is checked again even if the watch reports nothing.
+    /// Returns the moment at which the socket's file is checked again even if the watch reports nothing; None if no
+    /// such check is needed.
     pub(super) fn retry_at(&self) -> Option<Moment> {
         self.again_at.into_iter().chain(self.watch.retry_at()).min()
     }

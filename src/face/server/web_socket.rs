@@ -21,8 +21,8 @@ use super::transport::Transport;
 const MAX_MESSAGE: usize = 1 << 20;
 /// Number of bytes that one read takes.
 const READ_BUFFER: usize = 16 << 10;
-/// Number of bytes that may wait to be sent. This is room for two pieces of output, and for the control frames of the
-/// protocol.
+/// Number of bytes that may wait to be sent. The buffer has room for two pieces of output, and for the control frames
+/// of the protocol.
 const WRITE_BUFFER: usize = 256 << 10;
 
 /// The GUID that is hashed together with the key of a handshake (RFC 6455).
@@ -43,7 +43,7 @@ pub enum HandshakeError {
         "this path needs a WebSocket (v5.channel.k8s.io, v4.channel.k8s.io, channel.k8s.io); SPDY is not spoken here"
     )]
     NoWebSocket,
-    /// The request asks for another version of WebSocket.
+    /// The request asks for a version of WebSocket that is not 13.
     #[error("Sec-WebSocket-Version must be 13")]
     Version,
     /// The client's key is invalid.
@@ -104,7 +104,7 @@ pub enum Received {
 
 impl Socket {
     /// Makes the server's end of a client's WebSocket, after the handshake. `begun` has the bytes that have arrived
-    /// since.
+    /// since the handshake.
     pub fn of_client(transport: Transport, begun: Vec<u8>) -> Self {
         Self::new(transport, begun, Role::Server)
     }
@@ -162,7 +162,7 @@ impl Socket {
     /// Sends a message on a channel.
     ///
     /// # Errors
-    /// Returns an error if the connection is broken, or if more bytes wait to be sent than may wait.
+    /// Returns an error if the connection is broken, or if too many bytes wait to be sent.
     pub fn send(&mut self, channel: u8, data: &[u8]) -> io::Result<()> {
         let mut message = Vec::with_capacity(data.len() + 1);
         message.push(channel);
@@ -215,7 +215,7 @@ impl Socket {
         }
     }
 
-    /// Returns true if bytes wait to be sent. The caller must not send more before they are sent.
+    /// Returns true if bytes wait to be sent. The caller must not send more before these bytes are sent.
     pub fn has_backlog(&self) -> bool {
         self.has_backlog || self.inner.get_ref().events().contains(PollFlags::POLLOUT)
     }

@@ -1,7 +1,7 @@
 //! The threads `server-client`. Each answers one request.
 //!
-//! Invariants: a thread ends with its answer, and gives the connection back if it can carry another request. A panic
-//! ends that connection alone, and is counted.
+//! Invariants: a thread ends with its answer. If the connection can carry another request, the worker returns the
+//! connection to the thread `server`. A panic ends only the connection of its thread, and is counted.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +27,7 @@ pub(super) const STACK: usize = 256 << 10;
 /// The number of kinds of [`Door`]. The clients of each listener have places of their own.
 const DOORS: usize = 4;
 
-/// A connection that a thread gives back, with its listener and the bytes that have arrived of the next request.
+/// A connection that a worker returns, with its listener and the bytes of the next request that have arrived.
 type Returned = (Transport, Door, Vec<u8>);
 
 /// The state that all threads of the server share.
@@ -37,7 +37,7 @@ pub(super) struct Shared {
     pub(super) debugging: bool,
     /// The descriptor that becomes readable once the server stops.
     pub(super) stop: OwnedFd,
-    /// The descriptor that becomes readable when a thread has given a connection back.
+    /// The descriptor that becomes readable when a worker has returned a connection.
     pub(super) wake: EventFd,
     /// Number of requests that are being answered, for each listener.
     pub(super) busy: [AtomicUsize; DOORS],
@@ -77,7 +77,7 @@ impl Shared {
         self.busy.iter().all(|n| n.load(Ordering::SeqCst) == 0)
     }
 
-    /// Takes the connections that threads have given back.
+    /// Takes the connections that workers have returned.
     pub(super) fn returned(&self) -> Vec<Returned> {
         let _ = self.wake.read();
         std::mem::take(&mut *self.returned.locked())
@@ -99,7 +99,7 @@ impl Shared {
     }
 }
 
-/// A place among the requests that are being answered. The thread holds it until it ends.
+/// A place among the requests that are being answered. A thread holds its place until the thread ends.
 struct Seat(Arc<Shared>, Door);
 
 impl Drop for Seat {
@@ -117,7 +117,7 @@ pub(super) struct Job {
 /// Starts a thread that answers a request.
 ///
 /// # Errors
-/// Returns the job and the error if the node has no thread for it.
+/// Returns the job and the error if the node has no thread left.
 pub(super) fn start(
     shared: &Arc<Shared>,
     door: Door,

@@ -23,7 +23,7 @@ pub struct Row {
     pub ready: String,
     /// The status word, for example `Running` or `CrashLoopBackOff`.
     pub status: String,
-    /// The number of restarts, and the time since the last one, for example `3 (12s ago)`.
+    /// The number of restarts, and the time since the last restart, for example `3 (12s ago)`.
     pub restarts: String,
     /// The time since the pod was first seen.
     pub age: String,
@@ -186,8 +186,8 @@ fn is_ready(c: &ContainerStatus) -> bool {
         && waiting_reason(&c.state).is_none()
 }
 
-/// Returns the status word while the pod is being initialised, and true if the regular containers count for the
-/// columns.
+/// Returns the status word while the pod is being initialised, or else None. The second value is true if the regular
+/// containers count for the columns.
 fn counts(view: &PodView) -> (Option<String>, bool) {
     let word = init_word(view);
     let initialized = view
@@ -287,8 +287,8 @@ fn init_word(view: &PodView) -> Option<String> {
     })
 }
 
-/// Returns the status word of the first container that has one. A pod with a container that still runs is never
-/// `Completed`.
+/// Returns the status word of the first container that has a status word. A pod with a container that still runs is
+/// never `Completed`.
 fn container_word(status: &PodStatus) -> Option<String> {
     let all = || status.container_statuses.iter();
     let word = all().find_map(|c| {
@@ -327,7 +327,7 @@ pub fn is_at_work(view: &PodView) -> bool {
     !view.terminating && status.phase != PodPhase::Succeeded && status.reason != DELETED
 }
 
-/// Returns the contents of a row without the times, because they change all the time.
+/// Returns the contents of a row without the times, because times change all the time.
 pub fn visible(pod: &PodView) -> (String, String, u32, &str, Option<String>, &str) {
     let status = status_word(pod);
     let uid = pod.object["metadata"]["uid"].as_str().unwrap_or_default();
@@ -472,7 +472,8 @@ mod tests {
         );
     }
 
-    /// For a moment, a status may report a container as ready that no longer runs.
+    /// A container that no longer runs does not count as ready, even if its status still reports it as ready for a
+    /// moment.
     #[test]
     fn only_what_runs_counts_as_ready() {
         for (mut c, word) in [

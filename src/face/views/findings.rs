@@ -1,7 +1,7 @@
 //! The problems of the node and their causes: sentences sorted by how much they matter, each with its way out.
 //!
-//! Invariants: pure. A pod has one sentence, the one that matters most. A pod that is being stopped or has done its
-//! work has no problem.
+//! Invariants: pure. A pod has one sentence, about the problem that matters most. A pod that is being stopped or has
+//! done its work has no problem.
 
 mod pods;
 
@@ -21,7 +21,7 @@ use crate::pods::sources::FileProblem;
 /// How much a finding matters. The first severity matters most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Severity {
-    /// The daemon no longer makes progress, so what is shown may be old.
+    /// The daemon no longer makes progress, so the shown state may be old.
     Stalled,
     /// The disk with the daemon's files is full.
     DiskFull,
@@ -101,7 +101,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             pods.push(finding);
         }
     }
-    // A service without endpoints is left out if all its pods have findings: their problem is the cause.
+    // A service without endpoints is left out if all its pods have findings: the problem of the pods is the cause.
     let is_of_pods = |service: &&ServiceView| {
         let told = |pod: &PodTraffic| wrong_pods.contains(&(&pod.namespace, &pod.name));
         let has_own = !service.problems.is_empty() || service.pods.is_empty();
@@ -128,7 +128,7 @@ fn finding(severity: Severity, subject: &str, message: &str, way_out: &str) -> F
     }
 }
 
-/// Returns the finding about a file. Its subject has the place in the file.
+/// Returns the finding about a file. The subject of the finding has the place in the file.
 fn file(snapshot: &Snapshot, problem: &FileProblem) -> Finding {
     if problem.is_in_use {
         // The error text has the way out.

@@ -1,4 +1,4 @@
-//! Ways out of problems. Kubernetes' own texts do not name them.
+//! Ways out of problems, for texts of Kubernetes that name no way out themselves.
 //!
 //! Invariants: pure. A text of Kubernetes stays as it is, and the way out stands beside it.
 

@@ -1,8 +1,8 @@
 //! The history of each pod: the last results of its probes, and the causes of its containers' restarts.
 //!
-//! Invariants: the history is for people, and nothing is decided from it. It is in memory and bounded: [`MAX_RUNS`]
-//! for each probe, [`MAX_OUTPUT`] bytes of output for each run, [`MAX_RESTARTS`] for each pod. It outlives the
-//! instances of a container, and is dropped with the pod.
+//! Invariants: the history is for people, and nothing is decided from it. The history is in memory and bounded:
+//! [`MAX_RUNS`] runs for each probe, [`MAX_OUTPUT`] bytes of output for each run, [`MAX_RESTARTS`] restarts for each
+//! pod. The history of a pod outlives the instances of a container, and is dropped with the pod.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -76,14 +76,14 @@ pub struct Run {
     /// The phase that the run reached, if the run did not succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// The beginning of the output, failure text or error of the run. Most runs have the same text as the run before,
-    /// and then share its memory.
+    /// The beginning of the output, failure text or error of the run. If the text is the same as that of the run
+    /// before, as in most runs, both runs share its memory.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub output: Arc<str>,
 }
 
 impl Run {
-    /// Makes the run with this outcome, which ended at `time`. `before` is the run before it.
+    /// Makes the run with this outcome, which ended at `time`. `before` is the previous run; None for the first run.
     fn new(outcome: &Outcome, time: Time, before: Option<&Run>) -> Self {
         let result = RunOutcome::from(outcome);
         let phase =
@@ -105,7 +105,7 @@ impl Run {
     }
 }
 
-/// The place where the runs of one probe are kept. It has a lock of its own, so that no worker searches among a
+/// The place where the runs of one probe are kept. Each place has a lock of its own, so that no worker searches among a
 /// thousand probes.
 #[derive(Clone, Default)]
 pub struct Runs(Arc<Mutex<VecDeque<Run>>>);
@@ -166,7 +166,7 @@ struct Record {
     restarts: VecDeque<Restart>,
     /// The last killed instance of each container, and the reason, by container.
     kills: HashMap<String, (ContainerId, String)>,
-    /// The reasons for next starts that lie outside of the containers themselves, by container.
+    /// The cause of the next start of a container, if the cause lies outside of the container, by container.
     renewals: HashMap<String, String>,
 }
 
@@ -175,8 +175,8 @@ struct Record {
 pub struct History(Mutex<HashMap<PodUid, Record>>);
 
 impl History {
-    /// Returns the place where a probe's runs are kept. A new worker of the probe goes on with the runs of the worker
-    /// before.
+    /// Returns the place where a probe's runs are kept. A new worker of the probe goes on with the runs of the previous
+    /// worker.
     pub fn runs(&self, uid: &PodUid, container: &str, probe_type: ProbeType) -> Runs {
         let mut all = self.lock();
         let probes = &mut all.entry(uid.clone()).or_default().probes;
@@ -199,8 +199,8 @@ impl History {
             .insert(kill.name.clone(), (kill.id.clone(), cause));
     }
 
-    /// Notes that a container is about to start again for a reason outside of it. `cause` becomes the cause of its
-    /// next restart.
+    /// Notes that a container is about to start again for a reason outside of the container. `cause` becomes the cause
+    /// of the next restart.
     pub fn renewing(&self, uid: &PodUid, container: &str, cause: &str) {
         self.lock()
             .entry(uid.clone())
@@ -209,8 +209,8 @@ impl History {
             .insert(container.into(), cause.into());
     }
 
-    /// Records that a new instance of a container has started. `before` is the instance that it replaces, if that is
-    /// still known.
+    /// Records that a new instance of a container has started. `before` is the instance that it replaces; None if that
+    /// instance is no longer known.
     pub fn restarted(
         &self,
         uid: &PodUid,

@@ -46,8 +46,8 @@ pub fn last_seen(count: u32, first: Time, last: Time, now: Time) -> String {
     }
 }
 
-/// Returns a time in the form of `describe`, for example `Mon, 02 Jan 2006 15:04:05 +0000`. This is Go's RFC1123Z, in
-/// UTC.
+/// Returns a time in the form of `describe`, for example `Mon, 02 Jan 2006 15:04:05 +0000`. This form is Go's RFC1123Z,
+/// in UTC.
 pub fn date(t: Time) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] = [

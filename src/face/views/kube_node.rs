@@ -99,7 +99,7 @@ fn write_resources(name: &str, help: &str, node: &NodeState<'_>, memory: i64, ou
     write("pods", "integer", node.max_pods as f64);
 }
 
-/// Returns the value of `PRETTY_NAME` in /etc/os-release; empty if it has none.
+/// Returns the value of `PRETTY_NAME` in /etc/os-release; empty if the file has no such value.
 pub fn os_name(os_release: &str) -> &str {
     let mut lines = os_release.lines();
     let value = lines.find_map(|line| line.strip_prefix("PRETTY_NAME="));

@@ -1,5 +1,5 @@
-//! The metrics of pods and services, under the names, types and labels of kube-state-metrics, so that its dashboards
-//! and rules work.
+//! The metrics of pods and services, under the names, types and labels of kube-state-metrics, so that dashboards and
+//! rules for kube-state-metrics work.
 //!
 //! Invariants: pure. A series exists while its pod exists. A reason is a label of a single series, whose value is 1.
 

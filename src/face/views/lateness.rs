@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::base::metrics::{Family, Kind};
 
-/// Upper bounds of the buckets in seconds. Below 5 ms they are finer than the bounds of durations, because a probe
-/// should begin at the instant at which it is due.
+/// Upper bounds of the buckets in seconds. Below 5 ms the bounds are finer than the bounds of durations, because a
+/// probe should begin at the instant at which it is due.
 pub const BOUNDS: [f64; 14] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0,
 ];
@@ -17,8 +17,8 @@ pub const BOUNDS: [f64; 14] = [
 /// bound.
 pub type Counts = [u64; BOUNDS.len() + 1];
 
-/// The delay before each probe begins. It counts from the instant at which the probe was due, or from the end of its
-/// previous run if that was later.
+/// The delay before each probe begins. The delay counts from the instant at which the probe was due. If the previous
+/// run of the probe ended later, the delay counts from the end of that run.
 #[derive(Default)]
 pub struct Lateness {
     counts: [AtomicU64; BOUNDS.len() + 1],
@@ -57,8 +57,9 @@ impl Lateness {
     }
 }
 
-/// Returns the quantile `share` (0 to 1) of `counts` in seconds. It is linear within a bucket, as in Prometheus'
-/// `histogram_quantile`. Returns the largest bound if the quantile lies beyond it, and 0 if nothing was counted.
+/// Returns the quantile `share` (0 to 1) of `counts` in seconds. Within a bucket the quantile is linear, as in
+/// Prometheus' `histogram_quantile`. Returns the largest bound if the quantile lies beyond it, and 0 if nothing was
+/// counted.
 pub fn quantile(counts: &Counts, share: f64) -> f64 {
     let rank = share * counts.iter().sum::<u64>() as f64;
     let (mut below, mut lower) = (0.0, 0.0);

@@ -27,8 +27,8 @@ impl NoLog {
     }
 }
 
-/// Returns the number of the instance with the requested log. A container that waits for its restart has only the
-/// ended instance, which also counts as its previous one.
+/// Returns the number of the instance with the requested log. A container that waits for its restart has only the ended
+/// instance, which also counts as its previous instance.
 ///
 /// # Errors
 /// Returns [`NoLog`] if there is no log.

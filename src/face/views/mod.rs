@@ -1,7 +1,7 @@
 //! The views of the daemon that people and their programs read: pods, the history of probes, metrics, reports.
 //!
-//! Invariants: nothing is decided from what is kept here. Everything is bounded, and the data of a pod is dropped with
-//! the pod.
+//! Invariants: nothing is decided from the data that is kept here. Everything is bounded, and the data of a pod is
+//! dropped with the pod.
 
 pub mod columns;
 pub mod findings;

@@ -28,7 +28,8 @@ pub struct PodView {
     pub file: String,
     /// Warnings about fields of the file that have no effect, and other advice; one sentence each.
     pub warnings: Vec<String>,
-    /// The error of the file, if the file has become invalid. The pod is then from the last good version.
+    /// The error of the file, if the file has become invalid. In this case the pod is from the last good version of the
+    /// file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_error: Option<String>,
     /// True if the pod is being stopped.
@@ -77,7 +78,7 @@ impl PodView {
     }
 }
 
-/// The object of a pod. It is the daemon's own, or was read from JSON.
+/// The object of a pod: the daemon's own object, or an object that was read from JSON.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
     pod: Option<Arc<Pod>>,
@@ -146,14 +147,14 @@ pub struct Snapshot {
     pub pods: Vec<Arc<PodView>>,
     /// The problems of files, sorted by file.
     pub problems: Vec<FileProblem>,
-    /// A sentence if the sync loop has stopped, and the snapshot may be out of date. It says since when, and what to
-    /// do.
+    /// A sentence if the sync loop has stopped, and the snapshot may be out of date. The sentence says since when, and
+    /// what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
 }
 
 impl Snapshot {
-    /// Returns the snapshot after `update`.
+    /// Returns the snapshot to which `update` leads.
     pub fn updated(&self, update: SnapshotUpdate) -> Self {
         let mut pods = update.pods;
         if !update.complete {
@@ -199,7 +200,7 @@ pub struct SnapshotUpdate {
 }
 
 impl From<&Snapshot> for SnapshotUpdate {
-    /// Makes the update that leads to this snapshot from any other.
+    /// Makes the update that leads to this snapshot from any other snapshot.
     fn from(to: &Snapshot) -> Self {
         Self {
             version: to.version,

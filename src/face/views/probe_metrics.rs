@@ -31,8 +31,8 @@ struct Numbers {
     failures: Histogram,
 }
 
-/// The place where a worker counts its runs. It has a lock of its own, so that no worker searches among a thousand
-/// probes.
+/// The place where a worker counts its runs. Each place has a lock of its own, so that no worker searches among a
+/// thousand probes.
 pub struct Recorded {
     series: Arc<Series>,
     numbers: Arc<Mutex<Numbers>>,
@@ -47,7 +47,7 @@ impl Recorded {
         lock(&self.all).remove(&self.series);
     }
 
-    /// Counts a run of the probe. `duration` includes its retries.
+    /// Counts a run of the probe. `duration` includes the retries of the run.
     pub fn record(&self, verdict: Verdict, duration: Duration) {
         let mut numbers = lock(&self.numbers);
         match verdict {
@@ -162,7 +162,7 @@ fn ours(out: &mut String, all: &[(Arc<Series>, Numbers)]) {
 }
 
 /// Writes durations without the UID, as 2.7 describes. Two pods of the same name, one after the other, share a series
-/// for a moment. They are neighbours in `all`.
+/// for a moment. The series of the two pods are neighbours in `all`.
 fn durations(
     mut family: Family<'_>,
     all: &[(Arc<Series>, Numbers)],

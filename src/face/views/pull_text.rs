@@ -83,7 +83,7 @@ pub fn cut_off(pull: &ImagePull) -> Option<String> {
     }
 }
 
-/// Returns the figures of a pull; None if it is not running.
+/// Returns the figures of a pull; None if the pull is not running.
 pub fn state(pull: &ImagePull) -> Option<PullState> {
     match &pull.stage {
         PullStage::Pulling { state, .. } => Some(*state),
@@ -92,7 +92,7 @@ pub fn state(pull: &ImagePull) -> Option<PullState> {
 }
 
 /// Returns the size, the number of layers, the tenths of the bytes, and the number of cuts. An output that only adds
-/// lines gets a new line when one of them changes.
+/// lines gets a new line when one of these numbers changes.
 pub fn milestone(state: PullState) -> [u64; 4] {
     let tenths = state.bytes.min(state.of_bytes).saturating_mul(10) / state.of_bytes.max(1);
     [state.of_bytes, state.layers, tenths, state.cuts]

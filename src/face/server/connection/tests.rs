@@ -61,7 +61,7 @@ fn a_head_has_its_time_from_its_first_byte() {
     client.write_all(&HEAD[1..2]).unwrap();
     waits(&mut connection, at(12));
     assert_eq!(connection.until(), at(10) + HEAD_TIME);
-    // The first bytes of the next head arrive with the end of this one.
+    // The first bytes of the next head arrive together with the end of the current head.
     client.write_all(&[&HEAD[2..], b"GET"].concat()).unwrap();
     asks(&mut connection, at(13));
     connection.answer(b"ok".to_vec(), true, at(14));
@@ -153,7 +153,8 @@ fn an_answer_that_nobody_reads_waits_and_gives_way_to_nobody() {
     assert_eq!(connection.waits_for().1, PollFlags::POLLIN);
 }
 
-/// A reset could overtake the answer, so the connection reads some of what the client still sends.
+/// After the last answer, the connection reads some of the bytes that the client still sends. Otherwise a reset could
+/// overtake the answer.
 #[test]
 fn after_the_last_answer_a_little_is_read_and_thrown_away() {
     let now = Moment::now();
@@ -188,7 +189,7 @@ fn heads_come_in_pieces_and_behind_one_another() {
     }
     client.write_all(b"\nGET /b HTTP/1.1\r\n\r\n").unwrap();
     assert_eq!(asks(&mut connection, now).path, "/healthz");
-    // This request is shorter than the bytes that were searched for the end of the request before.
+    // This request is shorter than the bytes that were searched for the end of the previous request.
     assert_eq!(asks(&mut connection, now).path, "/b");
 }
 

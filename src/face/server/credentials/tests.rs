@@ -199,7 +199,8 @@ fn what_is_not_configured_lets_nobody_in() {
     assert!(!holds(&known, &transport, Some("")));
 }
 
-/// The client had connected before the CA was changed.
+/// A client certificate is refused once the client CA has changed, even on a connection that was opened before the
+/// change.
 #[test]
 fn a_certificate_is_worth_nothing_once_its_authority_is_not_trusted() {
     let place = Place::new();
@@ -234,8 +235,8 @@ fn files_are_read_again_when_they_change_and_only_then() {
     assert!(fits(&known, OTHER_TOKEN) && !fits(&known, TOKEN));
 }
 
-/// The new key has the wrong mode. Meanwhile the token and the client CA are replaced, and the old ones must let
-/// nobody in.
+/// While the new key has the wrong mode, the token and the client CA are replaced. The old token and the old client CA
+/// must let nobody in.
 #[test]
 fn a_bad_file_keeps_no_other_from_being_withdrawn() {
     let place = Place::new();
@@ -255,7 +256,7 @@ fn a_bad_file_keeps_no_other_from_being_withdrawn() {
     solved(&mut known, "tlsPrivateKeyFile ");
 }
 
-/// The token and the client CA are removed, or replaced by something unusable. Clients that they let in before are
+/// The token and the client CA are removed, or replaced by something unusable. Clients that were let in before are
 /// refused.
 #[test]
 fn what_cannot_be_used_any_more_lets_nobody_in() {
@@ -303,7 +304,7 @@ fn a_problem_is_said_once_until_it_is_solved() {
     }
 }
 
-/// A file could not be read for lack of descriptors. It has not changed and is good, and must be read again.
+/// A file that could not be read for lack of descriptors is read again, although the file has not changed.
 #[test]
 fn a_file_that_could_not_be_read_is_read_without_a_change() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -334,7 +335,7 @@ fn no_session_is_resumed() {
     assert!(!known.config().session_storage.can_cache());
 }
 
-/// A secret with too open a mode is refused. After `chmod 600`, with the content unchanged, it is read.
+/// A secret with too open a mode is refused. After `chmod 600`, with the content unchanged, the secret is read.
 #[test]
 fn a_secret_that_is_made_private_is_read() {
     let place = Place::new();

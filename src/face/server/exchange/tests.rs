@@ -35,7 +35,7 @@ fn a_wait_ends_with_its_time_and_with_the_server() {
     );
 }
 
-/// An exchange that does not stream has one time limit for all of it.
+/// An exchange that does not stream has one time limit for the whole exchange.
 #[test]
 fn only_what_streams_has_more_time_with_each_byte() {
     let (_stopper, stop) = UnixStream::pair().unwrap();

@@ -86,7 +86,8 @@ fn few_are_served_at_a_time_and_health_always() {
     assert_eq!(answered(&mut garbage), next);
 }
 
-/// The busy clients were there first, and each asks again as soon as it has its answer.
+/// Clients that ask again as soon as they have their answer do not keep quiet clients waiting, although the busy
+/// clients connected first.
 #[test]
 fn who_asks_again_and_again_waits_for_the_others() {
     const BUSY: usize = 2 * AT_ONCE;
@@ -208,7 +209,8 @@ fn the_oldest_of_the_address_gives_way() {
     assert!(!is_over(&mut of_other) && !is_over(&mut of_second));
 }
 
-/// The client sends requests while it is answered. Other clients are served before all its requests are answered.
+/// A client that sends more requests while it is answered gets a limited number of answers, and then the connection
+/// ends. So other clients have their turn.
 #[test]
 fn a_connection_ends_with_the_last_of_many_answers_in_a_row() {
     let now = Moment::now();
@@ -270,7 +272,7 @@ fn nobody_is_let_in_while_there_are_no_descriptors() {
     assert_eq!(world.front.connections.len(), 1, "its time is over");
 }
 
-/// The unix socket may have been made again after the stop had removed it.
+/// A server that has stopped leaves no unix socket, even if the socket was made again after the stop had removed it.
 #[test]
 fn a_server_that_has_stopped_leaves_no_socket() {
     let mut world = world();
@@ -281,7 +283,7 @@ fn a_server_that_has_stopped_leaves_no_socket() {
 }
 
 /// If no thread can be started because pids.max is reached, the client must get an answer. Earlier versions closed the
-/// connection without one.
+/// connection without an answer.
 #[test]
 fn a_client_for_whom_there_is_no_thread_is_told_so() {
     let now = Moment::now();
@@ -305,7 +307,7 @@ fn from(address: &str, now: Moment) -> (Connection, UnixStream) {
     (connection, client_of)
 }
 
-/// A machine may make any number of connections, but they drive out only its own.
+/// A machine may make any number of connections. They drive out only connections of the same machine.
 #[test]
 fn one_machine_keeps_nobody_out() {
     let now = Moment::now();
@@ -334,15 +336,15 @@ fn one_machine_keeps_nobody_out() {
         world.front.connections.iter().any(is_quiet),
         "two are less than 31"
     );
-    // The quiet client is served among the first ones, although 63 were there before it.
+    // The quiet client is served among the first clients, although 63 connections were there before it.
     world.front.connections.rotate_left(1);
     let all: Vec<&Connection> = world.front.connections.iter().collect();
     let first = order(all).into_iter().position(is_quiet);
     assert!(first.is_some_and(|at| at < AT_ONCE), "{first:?}");
 }
 
-/// A client that has shown a token stays, however many clients without credentials come. Those still have a place in
-/// each turn.
+/// A client that has shown a token stays, however many clients without credentials come. The clients without
+/// credentials still have a place in each turn.
 #[test]
 fn who_has_shown_who_they_are_comes_first() {
     let now = Moment::now();

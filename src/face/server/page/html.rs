@@ -72,7 +72,7 @@ pub(super) fn time_ago(then: Time, now: Time) -> String {
     )
 }
 
-/// Returns a number with its noun, for example `1 pod` or `2 pods`.
+/// Returns a number with the noun `what`, for example `1 pod` or `2 pods`.
 pub(super) fn plural(n: usize, what: &str) -> String {
     match n {
         1 => format!("1 {what}"),
@@ -80,7 +80,8 @@ pub(super) fn plural(n: usize, what: &str) -> String {
     }
 }
 
-/// Returns the sentence that says how many of `all` things the page leaves out; empty if all are shown.
+/// Returns the sentence that says how many of `all` things the page leaves out; empty if all are shown. The parameter
+/// `what` is the noun for one thing.
 pub(super) fn left_out(all: usize, shown: usize, what: &str) -> String {
     match all.saturating_sub(shown) {
         0 => String::new(),

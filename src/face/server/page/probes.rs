@@ -1,5 +1,5 @@
-//! The probes of the status page: the last results of each as a line of characters, and the output of the probes that
-//! fail.
+//! The probes of the status page: the last results of each probe as a line of characters, and the output of the probes
+//! that fail.
 
 use std::time::Duration;
 
@@ -101,13 +101,13 @@ fn is_good(run: &Run) -> bool {
 }
 
 fn took(micros: u64) -> String {
-    // Two digits say enough.
+    // The time is rounded down to two digits.
     let unit = 10_u64.pow(micros.checked_ilog10().unwrap_or(0).saturating_sub(1));
     go_duration(Duration::from_micros(micros / unit * unit))
 }
 
-/// Draws the last results, the oldest first, with a character for each. A higher character means a slower result, and
-/// a mark means a failure. The same is said in words for people who do not see the line.
+/// Draws the last results, the oldest first, with a character for each result. A higher character means a slower
+/// result, and a mark means a failure. A text in words says the same for people who do not see the line.
 fn line(probe: &ProbeHistory) -> String {
     let skipped = probe.runs.len().saturating_sub(RUNS);
     let runs: Vec<&Run> = probe.runs.iter().skip(skipped).collect();

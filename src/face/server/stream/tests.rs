@@ -238,7 +238,8 @@ fn fragments_make_one_message_in_their_order() {
     assert!(!served.end().has_left);
 }
 
-/// Frames that break RFC 6455: 5.1 mask, 5.5 control frames, 5.4 fragments, 5.2 reserved bits and opcodes.
+/// Each frame that breaks RFC 6455 ends the stream: 5.1 mask, 5.5 control frames, 5.4 fragments, 5.2 reserved bits and
+/// opcodes.
 #[test]
 fn what_is_no_frame_of_a_client_ends_the_stream() {
     let unmasked = [head(LAST | BINARY, 0, 2), b"\0x".to_vec()].concat();
@@ -273,7 +274,7 @@ fn what_is_no_message_of_the_protocol_ends_the_stream() {
     }
 }
 
-/// The limit holds however many frames carry the message.
+/// The largest size of a message holds however many frames carry the message.
 #[test]
 fn a_message_has_a_mebibyte_at_most() {
     const MEBIBYTE: usize = 1 << 20;
@@ -299,7 +300,7 @@ fn a_message_has_a_mebibyte_at_most() {
     }
 }
 
-/// The reason is cut to what a close frame can hold, but no character is cut in two.
+/// The reason for closing is cut to the size that a close frame can hold, but no character is cut in two.
 #[test]
 fn a_long_reason_is_cut() {
     let (mut client, mut socket) = Raw::pair();
@@ -374,8 +375,8 @@ fn bridge<'a>(socket: Socket, session: Box<FakeSession>, stop: &'a UnixStream) -
     }
 }
 
-/// While input waits for the command, nothing is read from the client, so no read makes the TLS session send what it
-/// holds. Output must be sent all the same.
+/// While input waits for the command, nothing is read from the client. So no read makes the TLS session send the bytes
+/// that it holds. Output must be sent all the same.
 #[test]
 fn output_comes_over_tls_while_the_command_does_not_read() {
     let (mut client, transport) = TlsClient::over_tls();
@@ -394,8 +395,8 @@ fn output_comes_over_tls_while_the_command_does_not_read() {
     );
 }
 
-/// When a socket could not take all bytes, the TLS session holds the rest. That rest counts as a backlog, whoever
-/// wrote it.
+/// When a socket could not take all bytes, the TLS session holds the remaining bytes. The held bytes count as a
+/// backlog, whoever wrote them.
 #[test]
 fn what_a_tls_session_holds_is_a_backlog() {
     let (mut client, mut transport) = TlsClient::over_tls();
@@ -422,7 +423,7 @@ fn what_is_written_after_the_end_is_bounded() {
     assert_eq!(client.said(), (STDOUT, vec![b'x'; CHUNK]));
 }
 
-/// No more input is read than may wait. What remains is read later.
+/// The server reads at most as much input as may wait. The remaining input is read later.
 #[test]
 fn input_that_waits_is_bounded() {
     let (mut client, socket) = Raw::pair();
@@ -448,7 +449,7 @@ fn a_client_that_does_not_take_the_rest_has_left() {
     while !bridge.socket.has_backlog() {
         bridge.socket.send(STDOUT, &[0; CHUNK]).unwrap();
     }
-    // The time counts from the end of the process, however long nothing was sent before.
+    // The time limit counts from the end of the process, however long nothing was sent before.
     bridge.moved = Instant::now() - LINGER;
     script.end(SessionEnd::Exited(0));
     assert_eq!(bridge.wait().unwrap(), None);
@@ -469,7 +470,7 @@ fn a_client_that_does_not_take_the_rest_has_left() {
     stopping.join().unwrap();
 }
 
-/// The client has the whole time again for each piece of output.
+/// The client has the whole time limit again for each piece of output.
 #[test]
 fn a_client_that_takes_the_rest_slowly_gets_it() {
     let (mut client, socket) = Raw::pair();
@@ -507,13 +508,14 @@ fn streams_that_have_ended_are_left_alone() {
     assert!(bridge.receive().unwrap());
     bridge.deliver();
     assert!(bridge.input.is_empty() && bridge.input_is_closed);
-    // A process that has closed its input does not get the end of the input.
+    // The process has already closed its input. So the end of the client's input is not passed on to the session.
     bridge.input_ends = true;
     bridge.deliver();
     assert!(!script.seen().stdin_closed);
 }
 
-/// With the limit, the thread still notices the output and the end of the command, and also that the server stops.
+/// The number of messages that are read in one round is limited. So the thread still notices the output and the end of
+/// the command, and the stop of the server.
 #[test]
 fn a_client_that_floods_is_not_all_that_is_heard() {
     let (mut client, socket) = Raw::pair();
@@ -536,7 +538,7 @@ fn a_client_that_floods_is_not_all_that_is_heard() {
     assert_eq!(bridge.input, b"x");
 }
 
-/// When the server stops, it does not go on to wait for a client that floods it.
+/// A server that stops does not wait for a client that floods it.
 #[test]
 fn a_client_that_floods_instead_of_closing_is_left_when_the_server_stops() {
     let (mut client, mut socket) = Raw::pair();
@@ -550,7 +552,8 @@ fn a_client_that_floods_instead_of_closing_is_left_when_the_server_stops() {
     }
 }
 
-/// Only the command of the client that does not read must wait. The server keeps little for the client.
+/// Only the command of the client that does not read must wait. The server keeps a bounded number of bytes for the
+/// client.
 #[test]
 fn a_client_that_does_not_read_stops_its_command_only() {
     let mut served = shell();
@@ -563,7 +566,7 @@ fn a_client_that_does_not_read_stops_its_command_only() {
         written += n;
         assert!(written < 16 << 20, "everything is taken");
     }
-    // The client's input is read all the same. It does not make the server send more.
+    // The client's input is read all the same. The input does not make the server send more.
     for _ in 0..40 {
         served.client.message(b"\0abc");
         served.reads(b"abc");
@@ -740,7 +743,7 @@ fn each_port_has_its_channels_and_ends_alone() {
     let mut f = forwarded();
     f.client.message(b"\0one");
     f.client.message(b"\x04two");
-    // The connection to the port of this channel has failed. Data for it must do no harm.
+    // The connection to the port of this channel has failed. Data for this port must do no harm.
     for _ in 0..4 {
         f.client.message(&[&[2][..], &[0; 32 << 10]].concat());
     }
@@ -780,7 +783,7 @@ fn forwarding_ends_with_the_client_and_with_the_server() {
     }
 }
 
-/// The end is noticed even while nothing is read from the client because a port has enough waiting data.
+/// The end of the client is noticed even while nothing is read from the client because a port has enough waiting data.
 #[test]
 fn a_client_that_vanishes_in_the_middle_ends_all() {
     let (client, socket) = Raw::pair();
@@ -831,7 +834,8 @@ fn messages_for_nobody_do_not_keep_a_port_waiting() {
     assert_eq!(pod.read(&mut [0; 2]).unwrap(), 1);
 }
 
-/// The port closes its half, or resets the connection, before it has read the data that waits for it.
+/// A port closes its half, or resets the connection, before it has read the data that waits for it. The other ports go
+/// on.
 #[test]
 fn a_port_that_is_over_does_not_block_the_others() {
     for is_reset in [false, true] {
@@ -869,7 +873,8 @@ fn a_port_that_is_over_does_not_block_the_others() {
     }
 }
 
-/// While data of a pod waits for the client, the client's input is still read. It does not make the server send more.
+/// While data of a pod waits for the client, the client's input is still read. The input does not make the server send
+/// more.
 #[test]
 fn data_of_a_pod_waits_for_its_client() {
     let mut f = forwarded();

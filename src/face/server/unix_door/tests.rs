@@ -35,7 +35,7 @@ fn a_socket_that_is_removed_is_made_again_after_a_pause() {
     assert_eq!(place.door.retry_at(), None);
 }
 
-/// A failed attempt blocks no other client, and is not repeated without a pause.
+/// A failed attempt to make the socket again blocks no client, and is not repeated without a pause.
 #[test]
 fn a_socket_that_cannot_be_made_is_tried_now_and_then() {
     let mut place = open();

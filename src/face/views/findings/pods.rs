@@ -13,7 +13,7 @@ use crate::face::views::history::{MAX_RUNS, PodHistory, ProbeHistory, Run, RunOu
 use crate::face::views::{PodView, human, pull_text};
 use crate::pods::events::EventType;
 
-/// Number of restarts within [`LATELY`] from which on they are a finding, even if the container runs now.
+/// Number of restarts within [`LATELY`] from which on the restarts are a finding, even if the container runs now.
 const MANY_RESTARTS: usize = 3;
 /// Time in seconds for which a restart counts as recent.
 const LATELY: i64 = 600;
@@ -251,7 +251,7 @@ fn flapping(history: &PodHistory, now: Time) -> Option<String> {
 }
 
 /// Returns the sentence about a liveness probe that has failed often enough to kill its container. Such a container
-/// stays ready until it has ended, and the next one may be ready at once.
+/// stays ready until it has ended, and its next instance may be ready at once.
 fn dying(pod: &PodView, history: &PodHistory) -> Option<String> {
     let is_liveness = |p: &&ProbeHistory| p.probe_type == ProbeType::Liveness;
     let mut probes = history.probes.iter().filter(is_liveness);

@@ -229,7 +229,8 @@ fn a_pod_that_is_not_ready_has_the_words_of_its_probe() {
     );
 }
 
-/// The last result of a paused probe stays in force, so nothing else can make the pod ready.
+/// The finding names a paused probe that keeps a pod unready. The last result of a paused probe stays in force, so
+/// nothing else can make the pod ready.
 #[test]
 fn a_paused_probe_that_keeps_a_pod_unready_is_named() {
     let mut unready = pod(running("False"));
@@ -263,7 +264,8 @@ fn a_ready_pod_that_was_restarted_often_is_told_of() {
     );
 }
 
-/// The container stays ready while its grace period lasts.
+/// The finding names a liveness probe that is about to kill its container, although the container stays ready during
+/// its grace period.
 #[test]
 fn a_liveness_probe_that_has_failed_often_enough_is_told_of() {
     let told = |outcomes: &[&str], limit: Value| {
