@@ -113,7 +113,8 @@ pub trait Requests: Send + Sync {
     /// Returns [`RequestError`] if there is no such container, or if the container would not start again.
     fn restart(&self, target: &RestartTarget) -> Result<Vec<String>, RequestError>;
 
-    /// Ends a pod until its file changes. Returns when the deletion is on disk; the pod may still be ending then.
+    /// Ends a pod until its file changes. Returns when the deletion is on disk. At this time the pod may still be
+    /// ending.
     ///
     /// # Errors
     /// Returns [`RequestError`] if there is no such pod, if the pod has ended, or if the deletion cannot be written to

@@ -148,7 +148,7 @@ pub enum MessageError {
     /// A message on the channel `CLOSE` must name exactly one channel.
     #[error("a channel is closed with one byte: its number")]
     Close,
-    /// The client has written to a channel on which only the server writes, or which does not exist.
+    /// The client has written to a channel on which only the server writes, or to a channel that does not exist.
     #[error("a client does not write to channel {0}")]
     Channel(u8),
     /// The size of the terminal is not valid JSON.

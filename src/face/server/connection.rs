@@ -21,7 +21,7 @@ use crate::base::clock::Moment;
 pub const HEAD_TIME: Duration = Duration::from_secs(5);
 /// The longest time until the next request of a connection begins (11.1).
 pub const IDLE: Duration = Duration::from_secs(90);
-/// The longest time to send an answer that needs no thread, and then to read what the client still sends.
+/// The longest time to send an answer that needs no thread, and then to read the bytes that the client still sends.
 const SHORT_ANSWER: Duration = Duration::from_secs(5);
 
 /// Largest head of a request in bytes (11.1).

@@ -82,8 +82,8 @@ impl Front {
         front
     }
 
-    /// Serves until the server stops. A panic drops all connections, so that their clients must connect again; the
-    /// listeners stay.
+    /// Serves until the server stops. A panic drops all connections, so their clients must connect again; the listeners
+    /// stay.
     pub(super) fn run(&mut self) {
         while !self.shared.is_stopping() {
             let turned = catch_unwind(AssertUnwindSafe(|| {

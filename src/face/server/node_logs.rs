@@ -1,7 +1,7 @@
 //! `/logs/`: the files of the node's log directory, as a kubelet shows them.
 //!
 //! Invariants: the kernel resolves every path below the directory, and follows no link, because a container may have
-//! put a link there. Only files and directories are opened, because opening a device can have an effect.
+//! put a link into the directory. Only files and directories are opened, because opening a device can have an effect.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};

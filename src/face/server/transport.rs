@@ -164,7 +164,7 @@ impl Transport {
 }
 
 /// Switches TCP keep-alive on. A client whose machine loses power or network sends no end of the connection. After a
-/// minute of silence the kernel probes the client, and two minutes later it gives the connection up, so that the
+/// minute of silence the kernel probes the client. Two minutes later the kernel gives the connection up, so the
 /// client's command ends too.
 fn keep_alive(socket: &TcpStream) -> io::Result<()> {
     setsockopt(socket, sockopt::KeepAlive, &true)?;

@@ -1,4 +1,4 @@
-//! The unix socket. It is made again when its file is removed, because a program that cleans /run would otherwise lock
+//! The unix socket. The socket is made again when its file is removed. Otherwise a program that cleans /run would lock
 //! every client out.
 //!
 //! Invariants: the socket never has a wider mode than it should, not even for a moment. A client finds either the old

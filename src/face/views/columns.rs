@@ -245,8 +245,8 @@ pub fn is_terminating(view: &PodView) -> bool {
     is_deleted || view.terminating && !status.phase.is_terminal()
 }
 
-/// Returns the column STATUS. This is the phase, unless the pod's reason, an init container, or the first container
-/// that waits or has ended gives a more specific word.
+/// Returns the column STATUS: the phase, unless the pod's reason, an init container, or the first container that waits
+/// or has ended gives a more specific word.
 pub fn status_word(view: &PodView) -> String {
     let status = &view.status;
     if is_terminating(view) {

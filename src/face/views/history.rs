@@ -314,7 +314,7 @@ impl Record {
     }
 }
 
-/// Returns true if the container ran when the node went down, so that its end was not seen.
+/// Returns true if the container ran when the node went down. The end of such a container was not seen.
 fn ended_with_the_node(c: &RuntimeContainerStatus) -> bool {
     c.reason == "ContainerStatusUnknown" && c.started_at.is_some() && c.started.is_none()
 }

@@ -32,7 +32,7 @@ const AT_ONCE: usize = 128;
 /// Sends as many descriptors as one message can carry, together with one byte without a meaning.
 ///
 /// # Errors
-/// Returns EAGAIN if the other side reads too slowly. No descriptor is lost then.
+/// Returns EAGAIN if the other side reads too slowly. In this case no descriptor is lost.
 pub fn send(stream: &UnixStream, descriptors: &mut VecDeque<OwnedFd>) -> nix::Result<()> {
     let some = descriptors.iter().take(AT_ONCE);
     let some: Vec<RawFd> = some.map(AsRawFd::as_raw_fd).collect();
@@ -82,8 +82,8 @@ impl Predecessor {
         }
     }
 
-    /// Asks the other process to let go. That process then takes no more clients. Its UDP clients, open DNS connections
-    /// and affinities are lost if it ends before it has sent them.
+    /// Asks the other process to let go. That process then takes no more clients. If it ends before it has sent its UDP
+    /// clients, open DNS connections and affinities, these are lost.
     ///
     /// # Errors
     /// Returns the error if the other process refuses or does not answer. In this case the other process goes on

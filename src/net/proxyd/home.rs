@@ -34,7 +34,7 @@ pub const ORDERS: &str = "role.json";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Orders {
-    /// The cgroup to which the proxy process moves. If it is empty, the process stays where it is.
+    /// The cgroup to which the proxy process moves. If the text is empty, the process stays in its cgroup.
     pub cgroup: String,
 }
 

@@ -154,7 +154,7 @@ pub struct Answer {
     /// Addresses of services that the proxy process has added to `lo`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
-    /// Addresses that could not be bound. They are tried again every second.
+    /// Addresses that could not be bound. Binding is tried again every second.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<NotBound>,
     /// Addresses of services, and the ports to which the daemon must redirect their clients.

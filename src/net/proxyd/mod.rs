@@ -1,5 +1,5 @@
-//! The process `podprobe proxy DIR`. It proxies connections of services, and answers names over DNS. Like a shim, it
-//! outlives the daemon.
+//! The process `podprobe proxy DIR`, which proxies connections of services, and answers DNS queries. Like a shim, the
+//! process outlives the daemon.
 //!
 //! Invariants: the process has one thread, which blocks only to wait for events. All work belongs to a
 //! [`poller::Part`]. The process goes on with the last table while the daemon is gone, and also after the process

@@ -22,7 +22,7 @@ pub struct Token {
     pub kind: u8,
     /// A number that distinguishes the descriptor from later descriptors with the same index.
     pub generation: u16,
-    /// The index of the descriptor among those of its kind.
+    /// The index of the descriptor among the descriptors of its kind.
     pub index: u32,
 }
 
@@ -46,7 +46,7 @@ impl From<u64> for Token {
     }
 }
 
-/// A part of the proxy process. It owns the descriptors that it has added to the poller.
+/// A part of the proxy process. A part owns the descriptors that it has added to the poller.
 pub trait Part {
     /// Handles the events of a descriptor of this part.
     fn ready(&mut self, token: Token, events: EpollFlags, now: Moment, poller: &Poller);

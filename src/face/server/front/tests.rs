@@ -307,7 +307,7 @@ fn from(address: &str, now: Moment) -> (Connection, UnixStream) {
     (connection, client_of)
 }
 
-/// A machine may make any number of connections. They drive out only connections of the same machine.
+/// A machine may make any number of connections. The new connections drive out only connections of the same machine.
 #[test]
 fn one_machine_keeps_nobody_out() {
     let now = Moment::now();

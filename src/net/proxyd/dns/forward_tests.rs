@@ -218,8 +218,8 @@ fn cut(forwards: &mut Forwards<u32>, client: u32, from: u8) -> Vec<Step<u32>> {
     forwards.answered(key, &reply(&bytes, CUT, 0), 2, at(1))
 }
 
-/// If the connections to resolvers are used up, the client with the most of them loses one. Other clients need not
-/// wait.
+/// If all connections to resolvers are used, the client with the most of these connections loses one connection. Other
+/// clients need not wait.
 #[test]
 fn connections_to_resolvers_are_few() {
     let mut forwards = forwards(1);

@@ -120,7 +120,7 @@ impl NamesPart {
         self.retry_at = None;
     }
 
-    /// Takes sockets of another process. They are used instead of new sockets for the addresses that are configured.
+    /// Takes sockets of another process. For configured addresses, these sockets are used instead of new sockets.
     pub fn inherit(&mut self, sockets: Vec<(HandedSocket, OwnedFd)>) {
         let sockets = sockets.into_iter();
         self.inherited

@@ -1,5 +1,5 @@
-//! Answers of other resolvers. Checks that a message is the answer to our question, and makes the client's answer from
-//! it.
+//! Answers of other resolvers. Checks that a message is the answer to the responder's question, and makes the client's
+//! answer from the message.
 
 use domain::base::header::Header;
 use domain::base::iana::{Class, Opcode, Rcode, Rtype};
@@ -16,7 +16,7 @@ use super::record::{Data, OwnedName, Records};
 const HEADER: usize = 12;
 /// Largest number of a resolver's records that are copied behind an alias.
 const MOST_RECORDS: usize = 500;
-/// Types whose data has no compressed names (RFC 3597 4), so that the bytes mean the same in another message.
+/// Types whose data has no compressed names (RFC 3597 4). The bytes of such data mean the same in another message.
 const WITHOUT_NAMES: [Rtype; 6] = [
     Rtype::A,
     Rtype::AAAA,
@@ -26,7 +26,7 @@ const WITHOUT_NAMES: [Rtype; 6] = [
     Rtype::HTTPS,
 ];
 
-/// An answer of a resolver to a question of ours.
+/// An answer of a resolver to a question of this responder.
 pub struct Answered<'m> {
     message: &'m Message<[u8]>,
     /// True if the message can be read to its end.

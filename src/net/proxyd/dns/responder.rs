@@ -113,7 +113,7 @@ impl Responder {
     /// Adds a listener.
     ///
     /// # Errors
-    /// Returns the error if the sockets cannot be added to the poller. They are then closed.
+    /// Returns the error if the sockets cannot be added to the poller. In this case the sockets are closed.
     pub fn listen_on(&mut self, listener: Listener, poller: &Epoll) -> io::Result<()> {
         let free = self.listeners.iter().position(Option::is_none);
         let at = free.unwrap_or(self.listeners.len());

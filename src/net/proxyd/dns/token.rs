@@ -13,8 +13,8 @@ pub enum Token {
     Exchange(u64),
 }
 
-/// Position of the kind in a token. The top byte of a token has the part of the proxy process, then comes the kind,
-/// then an index or key.
+/// Position of the kind in a token. A token consists of the part of the proxy process in the top byte, the kind, and an
+/// index or key.
 const KIND_SHIFT: u32 = 48;
 const NUMBER: u64 = (1 << KIND_SHIFT) - 1;
 

@@ -131,7 +131,7 @@ mod tests {
         check(&mut upstreams, at(0), &[1, 2, 3]);
         upstreams.failed(address(2), false, at(1));
         check(&mut upstreams, at(10), &[1, 3, 1]);
-        // One question finds out if the resolver answers again. Until then, other questions go to other resolvers.
+        // A single question finds out if the resolver answers again. Until then, other questions go to other resolvers.
         check(&mut upstreams, at(11), &[2, 3, 1, 3]);
         upstreams.answered(address(2));
         check(&mut upstreams, at(11), &[1, 2, 3]);

@@ -261,7 +261,7 @@ impl Zone {
             .or_else(|| reverse.below(&self.names.pod_cidrs));
         let start = match prefix {
             Some(prefix) => self.start(reverse.zone_of(prefix, name)),
-            // The address of an endpoint outside of the cluster's prefixes: we know its PTR record and nothing else.
+            // For the address of an endpoint outside of the cluster's prefixes, only the PTR record is known.
             None if rtype == Rtype::PTR && !names.is_empty() => self.start(name.clone()),
             None => return Found::Elsewhere,
         };

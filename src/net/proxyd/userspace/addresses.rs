@@ -69,7 +69,8 @@ impl Addresses {
             return new.iter().for_each(|ip| self.remove(*ip));
         }
         for ip in wanted {
-            // Addresses that are already ours are added too, because another program may have removed them.
+            // Addresses that this process has already added are added again, because another program may have removed
+            // them.
             let added = add(*ip, !new.contains(ip));
             // Either the node already has the address, or the address cannot be added. The bind will show which of the
             // two is true.

@@ -89,7 +89,7 @@ impl Entry {
         self.clients.insert(client, record);
     }
 
-    /// Forgets the clients whose time is over. If that is not enough, forgets an eighth of the clients, those that
+    /// Forgets the clients whose time is over. If there is still no room, forgets an eighth of the clients: those that
     /// were away longest.
     fn make_room(&mut self, ttl: Duration, now: Moment) {
         self.forget_older(ttl, now);

@@ -286,7 +286,8 @@ impl Listeners {
         places.iter().filter_map(|p| self.close(p)).collect()
     }
 
-    /// Takes sockets of another process. They are used for addresses of the next tables instead of new sockets.
+    /// Takes sockets of another process. For addresses of the next tables, these sockets are used instead of new
+    /// sockets.
     pub fn inherit(&mut self, sockets: Vec<(HandedSocket, OwnedFd)>) {
         self.inherited.extend(sockets);
     }

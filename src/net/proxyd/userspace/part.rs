@@ -190,7 +190,8 @@ impl Userspace {
         self.listeners.retry_now(now);
     }
 
-    /// Closes the inherited sockets that are not in use. This is called after the daemon has sent its configuration.
+    /// Closes the inherited sockets that are not in use. The event loop calls this function after the daemon has sent
+    /// its configuration.
     pub fn forget_inherited(&mut self) {
         self.listeners.forget_inherited();
     }

@@ -212,7 +212,7 @@ impl Plan {
             |w: &&Wanted| matches!(w.place, Place::Address(p, a) if (p, a) == (protocol, address));
         let owner = self.wanted.iter().find(same);
         let owner = owner.map_or_else(String::new, |w| w.name.to_string());
-        // It is no conflict if one service names an address twice.
+        // If one service names an address twice, there is no conflict.
         if owner != wanted.name.to_string() {
             self.conflicts.push(NotBound {
                 address,

@@ -27,7 +27,7 @@ impl fmt::Display for PortRangeError {
 
 impl std::error::Error for PortRangeError {}
 
-/// A range of ports from the first to the last, both included. It is read from `FIRST-LAST`, `FIRST+MORE` or one
+/// A range of ports from the first to the last, both included. The range is read from `FIRST-LAST`, `FIRST+MORE` or one
 /// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
@@ -120,7 +120,7 @@ pub struct PortAllocator {
 }
 
 impl PortAllocator {
-    /// Makes an allocator for a range. Without a range every port is 0, so that the kernel chooses.
+    /// Makes an allocator for a range. Without a range every allocated port is 0, and the kernel chooses the port.
     pub fn new(range: Option<PortRange>) -> Self {
         Self {
             range,

@@ -22,7 +22,7 @@ use crate::net::proxyd::message::Clients;
 use crate::net::proxyd::poller::{Poller, Token};
 use crate::net::proxyd::slab::{Key, Queue, Slab};
 
-/// The events of a connection's sockets. They are edge-triggered, so each is reported once.
+/// The events of a connection's sockets. The events are edge-triggered, so each event is reported once.
 const EVENTS: EpollFlags = EpollFlags::EPOLLIN
     .union(EpollFlags::EPOLLOUT)
     .union(EpollFlags::EPOLLRDHUP)
@@ -84,8 +84,8 @@ impl Tcp {
         self.connections.is_empty()
     }
 
-    /// Returns true if an accepted connection waits for descriptors. New clients must wait then, because they would
-    /// take the descriptors away.
+    /// Returns true if an accepted connection waits for descriptors. In this case new clients must wait, because they
+    /// would take the descriptors away.
     pub fn is_short(&self) -> bool {
         let queue = &self.queues[Wait::Descriptors(0).queue()];
         self.connections.first(queue).is_some()

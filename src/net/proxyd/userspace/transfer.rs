@@ -51,7 +51,7 @@ pub struct Direction {
     stage: Stage,
     /// True if the source may have bytes, or has ended.
     readable: bool,
-    /// True if an event has announced the source's end. The source is then read until its end is reached.
+    /// True if an event has announced the source's end. From then on, the source is read until its end is reached.
     ending: bool,
     /// True if the destination may take bytes.
     writable: bool,
