@@ -1,6 +1,7 @@
-//! Reads the images of an archive: an OCI layout if it has `index.json`, otherwise a docker archive with `manifest.json`.
+//! Reads the images of an archive: an OCI layout if it has `index.json`, otherwise a docker archive with
+//! `manifest.json`.
 //!
-//! Invariant: a document that is found by its digest is checked against this digest before it is used.
+//! Invariant: a document that is named by a digest is checked against this digest before it is used.
 
 use std::fs;
 use std::path::Path;
@@ -22,20 +23,21 @@ pub(super) struct Found {
     /// Id of the image: the digest of its configuration.
     pub(super) id: String,
     pub(super) config: OciConfig,
-    /// Digests of the manifest and of the indexes that led to it.
+    /// Digests of the image's manifest and of the indexes that led to the manifest.
     pub(super) digests: Vec<String>,
-    /// The files of the layers, bottom first. Their number is that of the configuration's diff ids.
+    /// The files of the layers, bottom first. There are as many files as diff ids in the configuration.
     pub(super) layers: Vec<Blob>,
 }
 
 /// The file of a layer in the archive.
 pub(super) struct Blob {
     pub(super) path: String,
-    /// Digest of the file as stored, if the archive has one. The diff id of the layer is checked in any case.
+    /// Digest of the file as it is stored; None if the archive does not name it. The diff id of the layer is checked in
+    /// any case.
     pub(super) digest: Option<String>,
 }
 
-/// Most levels of indexes inside one another.
+/// Largest number of documents in a chain of indexes that ends with a manifest. `index.json` itself does not count.
 const MAX_NESTING: usize = 4;
 
 #[derive(Clone, Default, Deserialize)]
@@ -78,7 +80,7 @@ pub(super) struct Naming<'a> {
     pub(super) stem: &'a str,
     /// A further name for the image. It is used only if the archive has a single image.
     pub(super) name: Option<&'a str>,
-    /// True if a single image without any name is called `stem`.
+    /// True if the archive's only image is called `stem` when it has no other name.
     pub(super) fall_back: bool,
 }
 
@@ -155,7 +157,8 @@ fn blob(source: &Source, digest: &str) -> Result<Vec<u8>, ImageError> {
 struct Leaf {
     manifest: Manifest,
     platform: Platform,
-    /// Digests by which the manifest can be named: first its own digest, then the digests of the indexes above it.
+    /// Digests by which the manifest can be named: first its own digest, then the digests of the indexes above the
+    /// manifest.
     digests: Vec<String>,
     /// The bytes of the configuration, if they were read to find the platform.
     config: Option<Vec<u8>>,
@@ -268,7 +271,7 @@ fn choose(source: &Source, names: Vec<String>, leaves: Vec<Leaf>) -> Result<Foun
     let fitting = leaves
         .into_iter()
         .filter_map(|l| Some((l.platform.fits(&host)?, l)));
-    // The image that fits best; of two that fit equally well, the first.
+    // Takes the image that fits best. If two images fit equally well, takes the first of them.
     let best = fitting.reduce(|a, b| if b.0 > a.0 { b } else { a });
     let (_, leaf) = best.ok_or_else(|| ImageError::WrongPlatform {
         wanted: host.to_string(),
@@ -306,7 +309,7 @@ fn docker_image(source: &Source, image: DockerImage) -> Result<Found, ImageError
     let bytes = source
         .document(&image.config)?
         .ok_or_else(|| ImageError::corrupt(&what, "it is missing"))?;
-    // The file's name is its digest: `<hex>.json`, or `blobs/sha256/<hex>`.
+    // The name of the configuration's file is its digest: `<hex>.json`, or `blobs/sha256/<hex>`.
     let called = image
         .config
         .rsplit('/')
@@ -351,8 +354,8 @@ fn checked(
     })
 }
 
-/// Returns the id and the parsed configuration of an image. Fails if the image is for another platform, or if `layers`,
-/// the number of its layers, is wrong or too large.
+/// Returns the id and the parsed configuration of an image. Fails if the image is for another platform. Fails also if
+/// `layers`, the number of the image's layers, is too large or is not that of the configuration.
 pub(super) fn runnable(
     config: &[u8],
     layers: usize,
@@ -383,7 +386,8 @@ pub(super) fn runnable(
     Ok((id, config))
 }
 
-/// Returns the file's name in lower case and without the ending of an archive. An image without a name can be called so.
+/// Returns the name of the file at `path` in lower case, without the ending of an archive. An image without a name can
+/// be called by this name.
 pub(super) fn stem(path: &Path) -> String {
     let absolute = fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let name = absolute

@@ -1,5 +1,5 @@
-//! The back-off of failed pulls (client-go's flowcontrol.Backoff, 10 s to 5 min): decides how long an image is not pulled
-//! again for a pod.
+//! Decides how long an image is not pulled again for a pod after a failed pull: the back-off of client-go
+//! (flowcontrol.Backoff, 10 s to 5 min).
 //!
 //! Invariant: each pod has a back-off of its own for each image.
 
@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use crate::base::clock::Moment;
 
-/// Delay after the first failed pull of an image for a pod. Each further failure doubles the delay, up to [`MAX_DELAY`].
+/// Delay after the first failed pull of an image for a pod. Each further failure doubles this delay, up to
+/// [`MAX_DELAY`].
 const FIRST_DELAY: Duration = Duration::from_secs(10);
-/// The longest delay after a failed pull. A failure is forgotten after twice this time.
+/// The longest delay after a failed pull. A failed pull is forgotten after twice this time.
 const MAX_DELAY: Duration = Duration::from_secs(300);
 
-/// UID of a pod, and name of an image.
+/// Key of a back-off: UID of the pod, and name of the image.
 pub(super) type Key = (String, String);
 
 /// The failed pulls that hold later pulls back (client-go's flowcontrol.Backoff, 10 s to 5 min).
@@ -35,7 +36,7 @@ pub(super) struct Held {
     pub(super) retry_at: Moment,
     /// The error of the last failed pull.
     pub(super) error: String,
-    /// True if the last error was that the registry cannot be reached.
+    /// True if the last pull failed because the registry could not be reached.
     pub(super) unavailable: bool,
 }
 
@@ -57,7 +58,8 @@ impl BackOff {
         })
     }
 
-    /// Returns the images that may not be pulled for a pod now, each with the time at which it may be pulled again.
+    /// Returns the images that may not be pulled for a pod now, each image with the time at which it may be pulled
+    /// again.
     pub(super) fn all_held(&self, pod_uid: &str, now: Moment) -> Vec<(String, Moment)> {
         let of_pod = self.0.keys().filter(|(uid, _)| uid == pod_uid);
         of_pod

@@ -6,7 +6,7 @@ use crate::base::clock::Time;
 
 use super::error::ImageError;
 
-/// The defaults of an image for its containers; each is empty if the image has none.
+/// The defaults that an image has for its containers. Each field is empty if the image has no such default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ImageConfig {
@@ -14,7 +14,7 @@ pub struct ImageConfig {
     pub entrypoint: Vec<String>,
     /// Arguments of the image. The field `args` of the container's spec replaces them.
     pub cmd: Vec<String>,
-    /// Environment variables in the form `NAME=value`, in their order.
+    /// Environment variables in the form `NAME=value`, in the order of the image.
     pub env: Vec<String>,
     /// User in the form `user[:group]`. Each part is a number, or a name of the image's own /etc/passwd or /etc/group.
     pub user: String,
@@ -22,9 +22,9 @@ pub struct ImageConfig {
     pub working_dir: String,
     /// Signal that stops a container: `SIGTERM`, `TERM` or a number. Empty means SIGTERM.
     pub stop_signal: String,
-    /// Ports in the form `80/tcp`; only shown.
+    /// Ports in the form `80/tcp`. They are only shown to people.
     pub exposed_ports: Vec<String>,
-    /// Paths that the image declares as volumes; only shown.
+    /// Paths that the image declares as volumes. They are only shown to people.
     pub volumes: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct RootFs {
     pub(super) diff_ids: Vec<String>,
 }
 
-/// The process configuration of an image. Each field may be null, because Go writes an empty slice or map so.
+/// The process configuration of an image. Each field may be null, because Go writes an empty slice or map as null.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 struct Process {

@@ -1,7 +1,7 @@
-//! Loads the archives that are dropped into a directory. Each is loaded once, and again when it changes.
+//! Loads the archives that are dropped into a directory. Each archive is loaded once, and again when it changes.
 //!
 //! Invariants: a bad file does not keep other files from being loaded, and is read only once while it is unchanged. An
-//! image that was removed does not come back while its file is unchanged.
+//! image that was removed is not loaded again while its file is unchanged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,10 +18,10 @@ use super::store::{ImageStore, LoadedImage};
 /// Result of one look at the directory of dropped archives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DropReport {
-    /// Images that were loaded now, each with the path of its archive.
+    /// Images that this look has loaded, each with the path of its archive.
     pub loaded: Vec<(PathBuf, LoadedImage)>,
-    /// Files that could not be loaded, now or before, with the cause. A failure of the system (a full disk) is tried
-    /// again at the next look. A bad file is tried again when it changes.
+    /// Files that could not be loaded, at this look or at an earlier one, with the cause. If the system failed (a full
+    /// disk), the next look tries the file again. A bad file is tried again when it changes.
     pub problems: Vec<(PathBuf, String)>,
 }
 
@@ -36,13 +36,13 @@ struct FileState {
 const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
 
 impl ImageStore {
-    /// Loads the new and changed archives in `dir`.
+    /// Loads the archives in `dir` that are new or have changed.
     pub fn load_dropped(&self, dir: &Path) -> Result<DropReport, ImageError> {
         self.load_dropped_except(dir, &|_| false)
     }
 
-    /// Loads the new and changed archives in `dir`, except those for which `later` returns true. A later look loads
-    /// these.
+    /// Loads the archives in `dir` that are new or have changed, except those for which `later` returns true. A later
+    /// look loads the excepted archives.
     pub fn load_dropped_except(
         &self,
         dir: &Path,
@@ -52,15 +52,16 @@ impl ImageStore {
     }
 }
 
-/// Loads the new and changed archives of `dir`, except those for which `later` returns true. A missing directory counts
-/// as empty.
+/// Loads the archives in `dir` that are new or have changed, except those for which `later` returns true. A missing
+/// directory counts as empty.
 fn load(
     store: &ImageStore,
     dir: &Path,
     later: &dyn Fn(&Path) -> bool,
 ) -> Result<DropReport, ImageError> {
     let memory = store.dir().join("dropped.json");
-    // If the file is lost or damaged, every archive is loaded again, which does not change existing images.
+    // If the file `dropped.json` is lost or damaged, every archive is loaded again, which does not change existing
+    // images.
     let before: BTreeMap<PathBuf, FileState> = store
         .files()
         .read_json(&memory)
@@ -100,7 +101,8 @@ fn load(
     if after != before
         && let Err(e) = remember(store, &memory, &after)
     {
-        // The images are in the store. The next look loads their files once more, which changes nothing.
+        // The images are in the store. The next look loads their files once more, because this look could not be
+        // recorded. Loading an image again changes nothing.
         report.problems.push((memory, e.to_string()));
     }
     Ok(report)

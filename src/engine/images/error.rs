@@ -1,4 +1,4 @@
-//! The errors of images. Each text says what a person can do.
+//! Errors of images. The text of each error says what a person can do.
 
 use std::fmt;
 use std::io;
@@ -33,7 +33,7 @@ pub enum ImageError {
         /// Reason why the file cannot be loaded.
         why: String,
     },
-    /// The content is truncated, damaged, or does not have its digest.
+    /// The content is truncated or damaged, or its digest is not the expected one.
     Corrupt {
         /// The archive, blob, layer or image that cannot be used.
         what: String,
@@ -56,16 +56,16 @@ pub enum ImageError {
     },
     /// The file system of the store has too little room.
     NoSpace {
-        /// The object that did not fit.
+        /// The object for which there was no room.
         what: String,
-        /// The room that is free and the room that is needed.
+        /// The free room and the needed room.
         room: NoRoom,
     },
     /// The archive has no image for this machine.
     WrongPlatform {
         /// The platform of this machine, as in `linux/amd64`.
         wanted: String,
-        /// The platforms of the images that the archive has.
+        /// The platforms for which the archive has images.
         found: Vec<String>,
     },
     /// A system call failed.
@@ -92,8 +92,8 @@ impl ImageError {
         }
     }
 
-    /// Returns the error for a failure to read `what`. An error of the system becomes [`Self::Io`]. An error of a decoder
-    /// means damaged data.
+    /// Returns the error for a failure to read `what`, the object that the error names. An error of the system becomes
+    /// [`Self::Io`]. An error of a decoder means damaged data.
     pub(super) fn reading(what: &str, cause: io::Error) -> Self {
         if cause.raw_os_error().is_some() {
             return Self::io(format!("read {what}"), cause);
@@ -121,7 +121,7 @@ impl ImageError {
     }
 }
 
-/// A stream is longer than its limit in bytes. The reader that enforces the limit puts this into its `io::Error`.
+/// A stream is longer than its limit in bytes. The reader that enforces the limit puts this value into its `io::Error`.
 #[derive(Debug)]
 pub(super) struct StreamTooLong(pub(super) u64);
 
@@ -133,12 +133,12 @@ impl fmt::Display for StreamTooLong {
 
 impl std::error::Error for StreamTooLong {}
 
-/// A file system has too little room. The reader that checks the room puts this into its `io::Error`.
+/// A file system has too little room. The reader that checks the room puts this value into its `io::Error`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRoom {
     /// A directory on the file system that is full.
     pub dir: PathBuf,
-    /// Number of bytes that are still needed at least.
+    /// Smallest number of bytes that are still needed.
     pub needed: u64,
     /// Number of bytes that are free.
     pub free: u64,

@@ -1,4 +1,4 @@
-//! Finds the kind of a file to load or import by its first bytes.
+//! Finds out by the first bytes of a file which kind of file it is. The file is to be loaded or imported.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,7 +20,7 @@ pub(super) enum FileKind {
     Other,
 }
 
-/// Returns the kind of a file. The file's position stays where it is.
+/// Returns the kind of a file. The file's position does not change.
 pub(super) fn of(file: &File) -> io::Result<FileKind> {
     let mut start = Vec::new();
     At { file, at: 0 }
@@ -39,8 +39,8 @@ pub(super) fn of(file: &File) -> io::Result<FileKind> {
     })
 }
 
-/// Tells whether a block is a tar header. All kinds of tar have the same checksum. A block of zeros counts too: it is the
-/// end mark, with which an empty tar begins.
+/// Tells whether a block is a tar header, by the checksum, which all kinds of tar have in common. A block of zeros
+/// counts too: an empty tar begins with such blocks, its end mark.
 fn is_tar_header(block: &[u8]) -> bool {
     if block.len() < BLOCK {
         return false;
@@ -74,7 +74,7 @@ fn needs_interpreter(file: &File, start: &[u8]) -> Option<bool> {
         }
     };
     let field = |at: usize, length: usize| Some(number(start.get(at..at + length)?));
-    // The ELF type is an executable (2) or a shared object (3). A position-independent program is a shared object.
+    // The ELF type must be an executable (2) or a shared object (3). A position-independent program is a shared object.
     if !matches!(field(16, 2)?, 2 | 3) {
         return None;
     }

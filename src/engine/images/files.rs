@@ -1,7 +1,7 @@
-//! The image store's directory, with its lock and its files. Each file is read and replaced as a whole.
+//! The image store's directory, with the store's lock and files. Each file is read and replaced as a whole.
 //!
-//! Invariants: a new file is on the disk before it is renamed over the old one, so a reader without the lock sees the old
-//! content or the new one, also after a power loss. Each file holds the digest of its content, so that a change by
+//! Invariants: a new file is on the disk before it is renamed over the old one, so a reader without the lock sees the
+//! old content or the new one, also after a power loss. Each file holds the digest of its content, so that a change by
 //! another program is detected.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,8 +39,8 @@ pub(super) struct Record {
     pub(super) size: u64,
     /// Digests of the manifests and indexes that led to the image, for references of the form `name@sha256:…`.
     pub(super) digests: BTreeSet<String>,
-    /// The names of the image. From these the store makes a lost file [`NAMES`] again. None in a record of an older
-    /// version, which did not store the names.
+    /// The names of the image. If the file [`NAMES`] is lost, the store makes a new one from this field. None if the
+    /// record was written by an older version, which did not store the names.
     #[serde(default)]
     pub(super) names: Option<BTreeSet<String>>,
     /// The names under which the image was pulled. The image's other names were given by hand.
@@ -54,7 +54,8 @@ pub(super) struct LayerRecord {
     pub(super) bytes: u64,
 }
 
-/// The form of every file of the store: the content with its digest. A file without a digest comes from an older version.
+/// The form of every file of the store: the content and the digest of the content. A file without a digest comes from
+/// an older version.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sealed {
@@ -85,8 +86,8 @@ fn hex(digest: &str) -> &str {
     digest.strip_prefix("sha256:").unwrap_or(digest)
 }
 
-/// The directory below `pulls/` in which one pull unpacks its layers. It is removed when this value is dropped. If the
-/// process is killed, the next writer of the store removes the directory.
+/// The directory below `pulls/` in which one pull unpacks its layers. This directory is removed when this value is
+/// dropped. If the process is killed, the next writer of the store removes the directory.
 #[derive(Debug)]
 pub(super) struct PullDir {
     path: PathBuf,
@@ -101,7 +102,7 @@ impl PullDir {
 
 impl Drop for PullDir {
     fn drop(&mut self) {
-        // If something stays, the next writer of the store removes it.
+        // If a file cannot be removed, the next writer of the store removes it.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -126,7 +127,7 @@ impl StoreDir {
         &self.path
     }
 
-    /// Creates the directory and its subdirectories.
+    /// Creates the store's directory and its subdirectories.
     pub(super) fn create(&self) -> Result<(), ImageError> {
         if let Some(above) = self.path.parent() {
             fs::create_dir_all(above)
@@ -148,7 +149,7 @@ impl StoreDir {
         file.map_err(|e| ImageError::io(format!("open {}", path.display()), e))
     }
 
-    /// Waits for the lock and takes it. Then removes the temporary files of writers that have died.
+    /// Waits for the store's lock and takes it. Then removes the temporary files of writers that have died.
     pub(super) fn lock(&self) -> Result<Flock<File>, ImageError> {
         let lock = Flock::lock(self.lock_file()?, FlockArg::LockExclusive);
         let lock =
@@ -158,8 +159,8 @@ impl StoreDir {
         Ok(lock)
     }
 
-    /// Takes the lock as [`Self::lock`] does, but without waiting. Returns None while another process holds the lock and
-    /// may have files in `tmp/`.
+    /// Takes the store's lock as [`Self::lock`] does, but without waiting. Returns None while another process holds the
+    /// lock, because this process may have files in `tmp/`.
     pub(super) fn try_lock(&self) -> Result<Option<Flock<File>>, ImageError> {
         let lock = Flock::lock(self.lock_file()?, FlockArg::LockExclusiveNonblock).ok();
         if lock.is_some() {
@@ -169,8 +170,8 @@ impl StoreDir {
         Ok(lock)
     }
 
-    /// Removes everything in `tmp/`. The caller holds the lock. A file that cannot be removed stays until the next call,
-    /// and only costs space.
+    /// Removes everything in `tmp/`. The caller holds the store's lock. A file that cannot be removed stays until the
+    /// next call, and only costs space.
     pub(super) fn clear_tmp(&self) {
         for entry in fs::read_dir(self.tmp()).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -186,8 +187,8 @@ impl StoreDir {
         }
     }
 
-    /// Makes a directory for the layers of a pull, with a lock of its own: a pull takes too long to hold the lock of the
-    /// store.
+    /// Makes a directory for the layers of a pull, with a lock of its own, because a pull takes too long to hold the
+    /// lock of the store.
     pub(super) fn pull_dir(&self) -> Result<PullDir, ImageError> {
         let failed = |e: io::Error| ImageError::io(format!("write {}", self.pulls().display()), e);
         loop {
@@ -196,7 +197,7 @@ impl StoreDir {
             let name = path.join("lock");
             let file = match File::create_new(&name) {
                 Ok(file) => file,
-                // Another process removed the directory as a leftover.
+                // Another process took the new directory for a leftover and removed it.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) => return Err(failed(e)),
             };
@@ -244,7 +245,8 @@ impl StoreDir {
         self.layer_dir(diff_id).join("fs").is_dir()
     }
 
-    /// Returns the size in bytes of a layer's files. If the recorded size is lost, the files are counted again.
+    /// Returns the size in bytes of a layer's files. If the recorded size is lost, the sizes of the files are added up
+    /// again.
     pub(super) fn layer_bytes(&self, diff_id: &str) -> Result<u64, ImageError> {
         let dir = self.layer_dir(diff_id);
         match self.read_json::<LayerRecord>(&dir.join("layer.json")) {
@@ -296,8 +298,8 @@ impl StoreDir {
         Ok(list)
     }
 
-    /// Reads a file of the store. Returns None if the file does not exist, and [`ImageError::Corrupt`] if podprobe did
-    /// not write its content.
+    /// Reads the file at `path`. Returns None if the file does not exist. Returns [`ImageError::Corrupt`] if podprobe
+    /// did not write the file's content.
     pub(super) fn read_json<T: DeserializeOwned>(
         &self,
         path: &Path,
@@ -311,8 +313,8 @@ impl StoreDir {
         }
     }
 
-    /// Replaces a file as a whole: after a power loss the file has the old content or the new one. The caller holds the
-    /// lock.
+    /// Replaces the file at `path` as a whole: after a power loss the file has the old content or the new one. The
+    /// caller holds the store's lock.
     pub(super) fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), ImageError> {
         let new = self.tmp().join(unique());
         write_file(&new, value)?;
@@ -340,7 +342,7 @@ enum Damage {
     /// Another program has changed the content.
     #[error("its content does not have its digest")]
     Digest,
-    /// The record's file has the name of another image.
+    /// The file of an image's record has the name of another image.
     #[error("it is of another image")]
     OtherImage,
 }

@@ -1,11 +1,11 @@
-//! Keeps the image store in order: loads archives that are dropped into a directory, and removes unused images (images
-//! that were pulled, only when the disk is full). It also reports changes of image names, including changes by other
-//! processes.
+//! Keeps the image store in order. Loads archives that are dropped into a directory, and removes unused images. Images
+//! that were pulled are removed only when the disk is full. The thread also reports changes of image names, including
+//! changes by other processes.
 //!
 //! Invariants: an inotify event is only a hint, and the listing of the directory decides. A problem is logged when it
 //! begins, changes and ends. An archive that is still being written is loaded later. A stop takes effect between two
-//! archives. If an archive is being unpacked at that time, the thread finishes it. If the process ends first, the files
-//! stay in the store's `tmp/`, which the next writer empties.
+//! archives: the thread finishes the archive that it is unpacking. If the process ends first, the unpacked files stay
+//! in the store's `tmp/`, which the next writer empties.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,9 +32,9 @@ use crate::base::clock::{Moment, go_duration};
 use crate::base::directory_watch::{DirectoryWatch, Hints};
 use crate::base::threads::Roster;
 
-/// Stack size of the thread in bytes.
+/// Stack size of the keeper's thread in bytes.
 const STACK: usize = 2 << 20;
-/// Longest time until the directory is listed again if no event comes.
+/// Longest time until the directory of dropped archives is listed again if no event comes.
 const CHECK: Duration = Duration::from_secs(20);
 /// Time between two searches for unused images.
 const PRUNE: Duration = Duration::from_secs(600);
@@ -50,16 +50,17 @@ pub struct ImageKeeperConfig {
     pub store: ImageStore,
     /// Directory for dropped archives; created if it is missing.
     pub drop_dir: PathBuf,
-    /// Returns the images and layers that containers use. Called on the keeper's thread while the store is locked.
+    /// Returns the images and layers that containers use. The keeper's thread calls this function while the store is
+    /// locked.
     pub in_use: Box<dyn Fn() -> ImagesInUse + Send>,
     /// The policy that decides which pulled images are removed when the disk is full.
     pub gc: ImageGcPolicy,
-    /// Called on the keeper's thread when the image names in the store have changed, by the keeper or by another process
-    /// (`podprobe image import`). Must not block.
+    /// Called on the keeper's thread when the image names in the store have changed. The keeper or another process
+    /// (`podprobe image import`) may have changed them. The function must not block.
     pub on_change: Box<dyn Fn() + Send>,
 }
 
-/// Handle of the keeper's running thread.
+/// Handle of the thread of an image keeper.
 pub struct ImageKeeper {
     stopped: Arc<AtomicBool>,
     wake: Arc<EventFd>,
@@ -67,7 +68,8 @@ pub struct ImageKeeper {
 }
 
 impl ImageKeeper {
-    /// Starts the thread `images`, which first loads dropped archives and removes unused images, without a delay.
+    /// Starts the keeper's thread `images`. The thread begins at once: it loads dropped archives and removes unused
+    /// images.
     ///
     /// # Errors
     /// Returns an error if there are no descriptors left, or if the thread cannot be started.
@@ -100,7 +102,7 @@ impl ImageKeeper {
         })
     }
 
-    /// Asks the thread to end. Never blocks, and may be called again.
+    /// Asks the thread to end. Never blocks, and may be called more than once.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         let _ = self.wake.write(1);
@@ -112,14 +114,15 @@ impl ImageKeeper {
     }
 
     /// Waits after [`ImageKeeper::stop`] until the thread has ended, at most for `limit`, because the thread may be
-    /// unpacking an archive. Returns false if the thread has not ended by then. The process may end all the same, and the
+    /// unpacking an archive. Returns false if the thread is still running. The process may end all the same, and the
     /// next keeper loads the archive.
     pub fn join(self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         while !self.thread.is_finished() && Instant::now() < deadline {
             std::thread::park_timeout(Duration::from_millis(2));
         }
-        // `join` does not wait or fail: the thread has ended, and catches its own panics.
+        // `join` does not wait, because the thread has ended. It does not fail, because the thread catches its own
+        // panics.
         self.thread.is_finished() && self.thread.join().is_ok()
     }
 }
@@ -130,7 +133,7 @@ enum FullDiskError {
     /// The store cannot be read or changed.
     #[error(transparent)]
     Store(#[from] ImageError),
-    /// No image is left that may be removed.
+    /// No image is left that may be removed, and the disk is still too full.
     #[error(
         "the disk of {} is at least {high_percent} % full, and no image can be removed: those left are in use, were loaded by hand, \
          or came less than {} ago; remove some with `podprobe image rm`, or make room",
@@ -151,8 +154,8 @@ enum FullDiskError {
 struct Problems(BTreeMap<String, String>);
 
 impl Problems {
-    /// Replaces the problems with a subject that `about` accepts with the problems in `now`. Returns two lists of log
-    /// lines: new and changed problems, and problems that have ended.
+    /// Replaces the problems that have a subject accepted by `about`. `now` has the new problems. Returns two lists of
+    /// log lines: one about new and changed problems, and one about problems that have ended.
     fn replace(
         &mut self,
         about: impl Fn(&str) -> bool,
@@ -179,7 +182,7 @@ impl Problems {
     }
 }
 
-/// The subject for a failed removal of unused images. All subjects but this and [`DISK`] are paths.
+/// The subject for a failed removal of unused images. Except this subject and [`DISK`], all subjects are paths.
 const PRUNING: &str = "unused images";
 /// The subject for a disk that stays too full.
 const DISK: &str = "images on a full disk";
@@ -234,8 +237,8 @@ impl Worker {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Watches the directory of dropped archives and the store. This comes before the listing, so that a change after the
-    /// listing gives an event.
+    /// Watches the directory of dropped archives, and the store. The caller lists the directory only after this call,
+    /// so a change after the listing gives an event.
     fn watch(&mut self) {
         let dir = self.drop_dir.display().to_string();
         let made =
@@ -244,7 +247,8 @@ impl Worker {
             .watch
             .ensure(Moment::now())
             .map_err(|e| format!("{e}; archives are found at the next look"));
-        // A watch on the names is only a hint: a pod that waits for an image tries again by itself.
+        // A failure to watch the names is ignored: the watch is only a hint, because a pod that waits for an image
+        // tries again by itself.
         let _ = self.names.ensure(Moment::now());
         if self.watch.retry_at().is_none() || watched.is_err() {
             let problem = made.and(watched).err().map(|text| (dir.clone(), text));
@@ -258,7 +262,7 @@ impl Worker {
         over.iter().for_each(|line| log::info!("{line}"));
     }
 
-    /// Loads the archives that are complete. Returns true if an archive is still being written, so that it must be loaded
+    /// Loads the archives that are complete. Returns true if an archive is still being written and must be loaded
     /// later.
     fn load(&mut self, complete: &Hints) -> bool {
         let left = Cell::new(false);
@@ -293,7 +297,7 @@ impl Worker {
             problems,
         );
         if !report.loaded.is_empty() {
-            // This does not wait for the watch on the store, which may be missing.
+            // The change is reported directly, and not by the watch on the store, which may be missing.
             (self.config.on_change)();
         }
         left.get()
@@ -368,7 +372,7 @@ impl Worker {
             if left.is_zero() || self.is_stopped() {
                 return Hints::default();
             }
-            // Rounded up: a timeout that ends before the deadline would make this loop spin.
+            // The time is rounded up: a timeout that ends before the deadline would make this loop spin.
             let timeout =
                 PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
             let mut fds = vec![PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)];
@@ -379,7 +383,7 @@ impl Worker {
                     .flatten()
                     .map(|fd| PollFd::new(fd, PollFlags::POLLIN)),
             );
-            // After EINTR and similar errors the deadline and the stop are checked again.
+            // After EINTR and similar errors the caller checks the deadline and the stop again.
             let _ = poll(&mut fds, timeout);
             let names = self.names.drain();
             if names.overflow || names.dirty.contains(OsStr::new(NAMES)) {
@@ -397,8 +401,8 @@ fn is_not_hidden(name: &OsStr) -> bool {
     !name.as_encoded_bytes().starts_with(b".")
 }
 
-/// Tells whether a program is still writing the file. `complete` has the names of files that an event showed to be
-/// complete. A file with a modification time in the future counts as complete, because the wall clock may have jumped.
+/// Tells whether a program is still writing the file. `complete` has the names of files that are complete according to
+/// an event. A file with a modification time in the future counts as complete, because the wall clock may have jumped.
 fn is_being_written(path: &Path, complete: &BTreeSet<OsString>) -> bool {
     if path.file_name().is_some_and(|name| complete.contains(name)) {
         return false;

@@ -1,7 +1,7 @@
-//! Decides which images are removed when the disk is full. The rule is the kubelet's: thresholds, and the time of the
-//! last use.
+//! Decides which images are removed when the disk is full. The rule is the kubelet's: thresholds for the disk, and the
+//! time of an image's last use.
 //!
-//! An image that somebody loaded or imported by hand is never removed: nobody could get it back.
+//! An image that somebody loaded or imported by hand is never removed, because it could not be pulled again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct ImageGcPolicy {
     /// `imageGCLowThresholdPercent`: images are removed until at most this percentage of the disk is used. The default is
     /// 80.
     pub low_percent: u8,
-    /// `imageMinimumGCAge`: an image stays if podprobe saw it first less than this time ago. The default is 2 minutes.
+    /// `imageMinimumGCAge`: an image stays if podprobe first saw it less than this time ago. The default is 2 minutes.
     pub min_age: Duration,
 }
 
@@ -50,7 +50,8 @@ impl DiskUsage {
 }
 
 impl ImageGcPolicy {
-    /// Returns the number of bytes that must be available after a removal. Returns None if no image needs to be removed.
+    /// Returns the number of bytes that must be available after images were removed. Returns None if no image needs to
+    /// be removed.
     pub fn wanted(&self, disk: DiskUsage) -> Option<u64> {
         if self.high_percent >= 100 || disk.percent() < self.high_percent {
             return None;
@@ -67,12 +68,12 @@ struct Seen {
     used: Option<Moment>,
 }
 
-/// The times at which this daemon saw each image first, and saw it in use last.
+/// The time at which this daemon first saw each image, and the time at which it last saw a container use the image.
 #[derive(Debug, Default)]
 pub struct ImageUses(BTreeMap<String, Seen>);
 
 impl ImageUses {
-    /// Notes the images on the node. The flag of an image is true if a container uses it now.
+    /// Notes the images on the node. `images` has the id of each image, and true if a container uses the image now.
     pub fn look(&mut self, now: Moment, images: impl Iterator<Item = (String, bool)>) {
         let mut old = std::mem::take(&mut self.0);
         self.0 = images
@@ -90,8 +91,8 @@ impl ImageUses {
     }
 
     /// Returns the ids of the images that may be removed, in the order of removal. Images that were never used come
-    /// first, and among them the image that was seen first. Then come the used images, and among them the image with the
-    /// oldest last use.
+    /// first, in the order in which they were first seen. The images that were used follow, the image with the oldest
+    /// last use first.
     pub fn removable(&self, now: Moment, policy: &ImageGcPolicy) -> Vec<String> {
         let old_enough = |seen: &Seen| {
             now.since(seen.first) >= policy.min_age && seen.used.is_none_or(|used| used < now)

@@ -1,4 +1,4 @@
-//! The images and layers that containers use. A removal must keep them.
+//! The images and layers that containers use. They must not be removed.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -7,24 +7,27 @@ use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The images and layers that containers use. Layers have a set of their own, because the record of an image may be lost.
+/// The images and layers that containers use. Layers are kept in a set of their own, because the record that names an
+/// image's layers may be lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImagesInUse {
     images: HashSet<String>,
     /// Names of the directories of used layers.
     layers: HashSet<OsString>,
-    /// For each container, the number of layers that its image has.
+    /// Numbers of layers that the images of containers have. An overlay with such a number of layers belongs to a known
+    /// container.
     counts: HashSet<usize>,
     everything: bool,
 }
 
 impl ImagesInUse {
-    /// Marks everything as used. This is for a container that cannot be read and may use any image.
+    /// Marks all images and layers as used. Called for a container that cannot be read, because it may use any image.
     pub fn assume_everything(&mut self) {
         self.everything = true;
     }
 
-    /// Marks as used the image of a container, with its id (`sha256:…`) and its layers ([`super::Image::layers`]).
+    /// Marks the image of a container, and its layers, as used. `id` has the form `sha256:…`, and `layers` are those of
+    /// [`super::Image::layers`].
     pub fn add<'a>(&mut self, id: &str, layers: impl IntoIterator<Item = &'a PathBuf>) {
         self.images.insert(id.to_owned());
         let count = layers
@@ -34,7 +37,7 @@ impl ImagesInUse {
         self.counts.insert(count);
     }
 
-    /// Marks as used the layers of every overlay that is mounted on this machine. A container keeps running when its
+    /// Marks the layers of every overlay that is mounted on this machine as used. A container keeps running when its
     /// record is lost (for example when /run was emptied).
     pub fn add_mounted(&mut self) {
         if let Err(e) = self.read_mounts() {
@@ -53,15 +56,15 @@ impl ImagesInUse {
         self.everything || self.layers.contains(OsStr::new(name))
     }
 
-    /// Marks as used the layer at a path of the form `…/layers/<hex>/fs`.
+    /// Marks the layer at a path of the form `…/layers/<hex>/fs` as used.
     fn add_layer(&mut self, path: &Path) {
         self.layers
             .extend(path.parent().and_then(Path::file_name).map(Into::into));
     }
 
-    /// Reads the mounts of one process for each mount namespace. A process that ends meanwhile has no mounts. A process
-    /// in a user namespace of its own may have mounted anything, and is left out: no container starts in such a
-    /// namespace.
+    /// Marks the layers in all mount namespaces as used. Reads the mounts of one process for each mount namespace. A
+    /// process that ends meanwhile is left out. A process in a user namespace of its own is left out too, because it
+    /// may have mounted anything, and no container starts in such a namespace.
     fn read_mounts(&mut self) -> io::Result<()> {
         let mut seen = HashSet::new();
         let own_user = fs::read_link("/proc/self/ns/user").ok();
@@ -80,8 +83,8 @@ impl ImagesInUse {
         Ok(())
     }
 
-    /// Marks as used the layers of all overlays in a mountinfo file. It holds one line at a time, because a privileged
-    /// container may make any number of mounts.
+    /// Marks the layers of all overlays in a mountinfo file as used. Keeps only one line in memory at a time, because a
+    /// privileged container may make any number of mounts.
     fn add_overlays(&mut self, mountinfo: impl BufRead) {
         for line in mountinfo.split(b'\n').map_while(Result::ok) {
             let Some(at) = find(&line, b" - overlay ") else {
@@ -90,9 +93,9 @@ impl ImagesInUse {
             let options = line[at..].rsplit(|b| *b == b' ').next().unwrap_or_default();
             let values = options.split(|b| *b == b',').filter_map(lower_directories);
             let lower: Vec<&[u8]> = values.flat_map(|v| v.split(|b| *b == b':')).collect();
-            // An overlay of many layers is mounted by descriptors (see `overlay`), and the kernel shows only their
-            // numbers. If a known container has this number of layers, the overlay counts as the container's. Otherwise
-            // everything is marked as used.
+            // An overlay of many layers is mounted by descriptors (see `overlay`), and the kernel shows only the
+            // numbers of the descriptors. If the image of a known container has this number of layers, the overlay
+            // counts as this container's. Otherwise everything is marked as used.
             if lower.iter().all(|l| l.iter().all(u8::is_ascii_digit)) {
                 self.everything |= !self.counts.contains(&lower.len());
             }
@@ -103,8 +106,8 @@ impl ImagesInUse {
     }
 }
 
-/// Returns the value of a mount option `lowerdir=` (all directories, joined by colons) or `lowerdir+=` (one directory, as
-/// newer kernels show it).
+/// Returns the value of the mount option `lowerdir=` or `lowerdir+=`. `lowerdir=` has all directories, joined by
+/// colons. `lowerdir+=` has one directory, as newer kernels show it.
 fn lower_directories(option: &[u8]) -> Option<&[u8]> {
     option
         .strip_prefix(b"lowerdir=")
@@ -158,7 +161,8 @@ mod tests {
         assert!(!used.layer("cc"), "it is the container that is known");
     }
 
-    /// A program in a container may make a user namespace, and mount overlays there that name layers of the store.
+    /// An overlay does not mark layers as used if it is mounted in a user namespace of its own. A program in a
+    /// container may make such a namespace, and an overlay in it that names layers of the store.
     #[test]
     fn what_is_mounted_in_a_user_namespace_of_its_own_uses_nothing() {
         let mounted = |user: &[&str]| {

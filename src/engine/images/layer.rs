@@ -1,8 +1,8 @@
-//! Unpacks one layer into an empty directory, in the form that overlayfs needs. The archive is not trusted.
+//! Unpacks one layer into an empty directory, in the form that overlayfs needs. The layer's archive is not trusted.
 //!
 //! Invariants: nothing outside the directory is created, changed, linked or removed (see [`super::tree`]). The amount
-//! that is written is bounded by [`Limits`]. A whiteout appears only where the archive has a `.wh.` entry: 0/0 devices
-//! and `trusted.overlay.*` attributes of the archive are dropped.
+//! that is written is bounded by [`Limits`]. A whiteout appears only where the archive has a `.wh.` entry, because 0/0
+//! devices and `trusted.overlay.*` attributes of the archive are dropped.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -25,15 +25,16 @@ use super::tarstream::{Kind, Stream, TarEntry, TarReader};
 use super::tree::{self, Tree};
 use crate::base::sys::xattr;
 
-/// The limits for one layer.
+/// The limits for unpacking one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most uncompressed bytes in a layer, with the holes of sparse files. The default is 16 GiB.
+    /// Upper limit for the uncompressed size of a layer in bytes. The holes of sparse files count. The default is 16
+    /// GiB.
     pub bytes: u64,
-    /// Most entries in a layer. The default is 2 million.
+    /// Largest number of entries in a layer. The default is 2 million.
     pub entries: u64,
-    /// Most bytes that the names of a layer's directories may take. They are held in memory until the layer's end. The
-    /// default is 64 MiB.
+    /// Upper limit in bytes for the names of a layer's directories, which are held in memory until the layer is
+    /// unpacked. The default is 64 MiB.
     pub directory_names: u64,
 }
 
@@ -54,7 +55,7 @@ pub(super) struct Unpacked {
     pub(super) bytes: u64,
     /// Warnings about attributes and files that could not be kept, at most [`MAX_WARNINGS`].
     pub(super) warnings: Vec<String>,
-    /// True if the archive had its end mark.
+    /// True if the end mark of the archive was read. Without it the archive may have been cut off.
     pub(super) complete: bool,
 }
 
@@ -62,7 +63,8 @@ const MAX_WARNINGS: usize = 20;
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// Unpacks an uncompressed tar stream into `target`, an empty directory that podprobe has made. Returns the stream too.
+/// Unpacks an uncompressed tar stream into `target`, an empty directory that podprobe has made. Returns the result and
+/// the stream.
 pub(super) fn unpack<R: Stream>(
     stream: R,
     target: &Path,
@@ -91,7 +93,8 @@ struct Unpacker {
     tree: Tree,
     limits: Limits,
     entries: u64,
-    /// Directories and their times. These are set at the end, because each new entry in a directory changes its time.
+    /// Directories and their modification times. The times are set at the end, because each new entry in a directory
+    /// changes the directory's time.
     directories: Vec<(Vec<u8>, (i64, i64))>,
     directory_names: u64,
     done: Unpacked,
@@ -155,7 +158,7 @@ impl Unpacker {
         if !self.make(entry, &place, tar)? {
             return Ok(());
         }
-        // A hard link shares the metadata of its target, which was set before.
+        // A hard link shares the metadata of its target, which has been set already.
         if entry.kind == Kind::HardLink {
             Ok(())
         } else {
@@ -184,7 +187,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Sets the metadata of the layer's root directory from its entry `./`.
+    /// Sets the metadata of the layer's root directory from the archive's entry `./`.
     fn root(&mut self, entry: &TarEntry) -> Result<(), ImageError> {
         if entry.kind != Kind::Directory {
             return Err(ImageError::refused(
@@ -207,8 +210,8 @@ impl Unpacker {
     }
 
     /// Applies a whiteout entry to the layers below: `.wh.NAME` hides NAME, and `.wh..wh..opq` hides everything in the
-    /// directory. Entries of this layer stay. If this layer has a file called NAME, the file hides the lower one anyway.
-    /// If it has a directory called NAME, the directory becomes opaque.
+    /// directory. Entries of this layer stay. If this layer has a file called NAME, this file already hides the lower
+    /// one. If this layer has a directory called NAME, the directory becomes opaque.
     fn whiteout(&mut self, place: &Place<'_>) -> Result<(), ImageError> {
         if place.name == OPAQUE {
             return self.opaque(place, b".");
@@ -235,7 +238,7 @@ impl Unpacker {
         tree::make_opaque(place.dir, name).map_err(|e| place.failed(e))
     }
 
-    /// Puts the entry in place without its metadata. Returns false if the entry is left out.
+    /// Makes the file, directory or link of an entry, without its metadata. Returns false if the entry is left out.
     fn make<R: Stream>(
         &mut self,
         entry: &TarEntry,
@@ -246,7 +249,8 @@ impl Unpacker {
             self.warn(place, "a 0/0 device would be a whiteout, left out");
             return Ok(false);
         }
-        // The target is found before anything is removed: a link to itself must not remove its own target.
+        // The target of a hard link is found before anything is removed: a link to itself must not remove its own
+        // target.
         let target = if entry.kind == Kind::HardLink {
             Some(self.link_target(entry, place)?)
         } else {
@@ -256,7 +260,8 @@ impl Unpacker {
         let made = match entry.kind {
             Kind::File => return self.file(entry, place, tar).map(|()| true),
             Kind::Directory => match tree::make_dir(place.dir, place.name) {
-                // The directory exists: `clear` keeps a directory if the entry is a directory.
+                // This directory of the layer exists already: `clear` keeps a directory if the new entry is a
+                // directory.
                 Err(Errno::EEXIST) => Ok(()),
                 Ok(()) if was_whiteout => return self.opaque(place, place.name).map(|()| true),
                 other => other,
@@ -276,8 +281,8 @@ impl Unpacker {
                 )
             }
             Kind::Fifo => mknodat(place.dir, place.name, SFlag::S_IFIFO, Mode::empty(), 0),
-            // A device node is left out: a program that can open files of the node would reach this machine's device.
-            // Whatever a lower layer has at this place is hidden all the same.
+            // A device node is left out: a program that can open files of the node would reach this machine's device. A
+            // file that a lower layer has at this place is hidden all the same.
             Kind::CharDevice | Kind::BlockDevice => {
                 self.warn(place, "a device node, left out");
                 return tree::hide(place.dir, place.name)
@@ -288,8 +293,9 @@ impl Unpacker {
         made.map(|()| true).map_err(|e| place.failed(e))
     }
 
-    /// Removes an earlier entry of this layer at the place, except a directory if the new entry is a directory too.
-    /// Returns true if the removed entry was a whiteout: a directory in its place must hide the layers below.
+    /// Removes an earlier entry of this layer at the place of the new entry. A directory stays if the new entry is a
+    /// directory too. Returns true if the removed entry was a whiteout: a directory in its place must hide the layers
+    /// below.
     fn clear(&mut self, entry: &TarEntry, place: &Place<'_>) -> Result<bool, ImageError> {
         let Some(stat) = Tree::stat(place.dir, place.name).map_err(|e| place.failed(e))? else {
             return Ok(false);
@@ -303,8 +309,8 @@ impl Unpacker {
         Ok(tree::is_whiteout(&stat))
     }
 
-    /// Returns the directory and the name of a hard link's target in this layer. If the target is a symlink, the link
-    /// itself is the target.
+    /// Returns the directory and the name of a hard link's target in this layer. If the target is a symlink, the hard
+    /// link leads to the symlink itself.
     fn link_target(
         &mut self,
         entry: &TarEntry,
@@ -377,8 +383,8 @@ impl Unpacker {
         }
     }
 
-    /// Sets owner, mode, attributes and time, in this order: a change of the owner clears setuid and
-    /// `security.capability`.
+    /// Sets the owner, mode, attributes and time of an entry, in this order, because a change of the owner clears
+    /// setuid and `security.capability`.
     fn metadata(&mut self, entry: &TarEntry, place: &Place<'_>) -> Result<(), ImageError> {
         let (uid, gid) = (Uid::from_raw(entry.uid), Gid::from_raw(entry.gid));
         fchownat(
@@ -390,7 +396,8 @@ impl Unpacker {
         )
         .map_err(|e| place.failed(e))?;
         if entry.kind != Kind::Symlink {
-            // The flag makes no difference: this code has just made the file, and it is not a symlink.
+            // The flag `FollowSymlink` makes no difference: this code has just made the file, and the file is not a
+            // symlink.
             let mode = Mode::from_bits_truncate(entry.mode);
             fchmodat(place.dir, place.name, mode, FchmodatFlags::FollowSymlink)
                 .map_err(|e| place.failed(e))?;
@@ -443,7 +450,7 @@ impl Unpacker {
     fn finish_directories(&mut self) -> Result<(), ImageError> {
         for (path, mtime) in std::mem::take(&mut self.directories) {
             let (parent, name) = tree::split(&path).unwrap_or((b"", b"."));
-            // A later entry may have replaced the directory. Then there is nothing to set.
+            // If a later entry has replaced the directory, no time is set.
             let Ok(dir) = self.tree.dir(parent, false) else {
                 continue;
             };

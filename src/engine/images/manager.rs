@@ -2,9 +2,9 @@
 //! the kubelet's image manager (pkg/kubelet/images/image_manager.go, `EnsureImageExists`).
 //!
 //! Invariants: only [`should_pull`] decides whether to pull. No lock is held while an image is pulled. If no registry
-//! serves an image and the image is present, it is used with every policy. If it is missing, the container waits until
-//! somebody loads it. An image that somebody loaded by hand is never replaced by an image from a registry. An image that
-//! was pulled is used while its registry cannot be reached (deviations: pull-always).
+//! serves an image, the image on the node is used with every policy. If such an image is not on the node, the container
+//! waits until somebody loads it. An image that somebody loaded by hand is never replaced by an image from a registry.
+//! An image that was pulled is used while its registry cannot be reached (deviations: pull-always).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -33,7 +33,7 @@ pub enum PullPolicy {
 }
 
 impl PullPolicy {
-    /// Returns the policy with this name, which comes from a defaulted and validated pod.
+    /// Returns the policy called `name`. The name comes from a defaulted and validated pod.
     pub fn named(name: &str) -> Self {
         match name {
             "Always" => Self::Always,
@@ -63,9 +63,9 @@ impl ImageService for ImageStore {
 pub struct PullRequest<'a> {
     /// The image to pull.
     pub image: &'a Reference,
-    /// Logins to try before the node's own logins: the pull secrets of a pod.
+    /// Logins of the pod's pull secrets, which are tried before the node's own logins.
     pub credentials: &'a [DockerConfig],
-    /// Returns true if nobody needs the image any more.
+    /// Returns true if no container needs the image any more.
     pub cancelled: &'a dyn Fn() -> bool,
 }
 
@@ -75,10 +75,10 @@ pub trait Puller: Send + Sync {
     fn serves(&self, image: &Reference) -> bool;
 
     /// Pulls an image and stores it under its name. Returns the size of the image in bytes. Writes the progress of the
-    /// pull into `progress`. Blocks until the image is stored. May be called for several images at once.
+    /// pull into `progress`. Blocks until the image is stored. The function may be called for several images at once.
     ///
     /// # Errors
-    /// Returns a [`PullError`] if the pull failed. Then no part of the image is kept.
+    /// Returns a [`PullError`] if the pull failed. In this case no part of the image is kept.
     fn pull(
         &self,
         request: &PullRequest<'_>,
@@ -86,7 +86,7 @@ pub trait Puller: Send + Sync {
     ) -> Result<u64, PullError>;
 }
 
-/// A puller for a node that pulls nothing (`"pull": false` in `registries`): people load its images.
+/// A puller that pulls nothing, for a node with `"pull": false` in `registries`. People load the images of such a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRegistry;
 
@@ -108,9 +108,9 @@ impl Puller for NoRegistry {
 pub enum PullError {
     /// The registry does not answer.
     RegistryUnavailable(String),
-    /// The caller does not need the image any more.
+    /// The caller does not need the image any more, and has cancelled the pull.
     Cancelled,
-    /// Any other failure.
+    /// The pull failed for any other reason.
     Failed(String),
 }
 
@@ -129,7 +129,7 @@ impl std::error::Error for PullError {}
 /// A container's request for its image.
 #[derive(Clone, Copy)]
 pub struct ImageRequest<'a> {
-    /// UID of the pod. Each pod has a back-off of its own.
+    /// UID of the pod. Each pod has its own back-off for an image.
     pub pod_uid: &'a str,
     /// Name of the image, as in the container's spec.
     pub image: &'a str,
@@ -141,7 +141,7 @@ pub struct ImageRequest<'a> {
     pub cancelled: &'a dyn Fn() -> bool,
 }
 
-/// An event for the container, with the kubelet's reasons and texts.
+/// An event about the image of a container, with the reasons and texts of the kubelet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageEvent {
     /// True for an event of type `Warning`, false for `Normal`.
@@ -153,7 +153,7 @@ pub struct ImageEvent {
     pub message: String,
 }
 
-/// The reason that the status of a container shows while the container waits for its image.
+/// Reason, shown in the status of a container, why the container waits for its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageWaitReason {
     /// The image is missing, and podprobe does not pull it.
@@ -171,7 +171,7 @@ pub enum ImageWaitReason {
 }
 
 impl ImageWaitReason {
-    /// All reasons. With these a container that waits for an image can be recognised.
+    /// All reasons. A container that waits for an image is recognised by one of them.
     pub const ALL: [Self; 6] = [
         Self::ErrImageNeverPull,
         Self::InvalidImageName,
@@ -201,12 +201,12 @@ pub struct EnsureError {
     pub reason: ImageWaitReason,
     /// Text of `state.waiting.message` in the container's status.
     pub message: String,
-    /// The time at which the back-off ends, if there is one.
+    /// The time at which the back-off ends; None if no back-off holds the image.
     pub retry_at: Option<Moment>,
 }
 
 impl fmt::Display for EnsureError {
-    /// Writes the reason alone, as in the kubelet's event `Error: ErrImagePull`.
+    /// Writes only the reason, without the message, as in the kubelet's event `Error: ErrImagePull`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.reason.as_str())
     }
@@ -214,7 +214,7 @@ impl fmt::Display for EnsureError {
 
 impl std::error::Error for EnsureError {}
 
-/// How an image came to the node, or that it is missing.
+/// Says whether an image is on the node, and how it came there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Present {
     Missing,
@@ -277,8 +277,8 @@ impl ImageManager {
         Self { slots, ..self }
     }
 
-    /// Returns the image, and pulls it first if the policy asks for that. Blocks during a pull. Calls `record` with each
-    /// event at once. `clock` returns the time.
+    /// Returns the image of a container. Pulls the image first if the policy demands a pull. Blocks during a pull.
+    /// Calls `record` with each event as soon as it happens. `clock` returns the time.
     pub fn ensure(
         &self,
         request: ImageRequest<'_>,
@@ -302,7 +302,7 @@ impl ImageManager {
                 return Err(error(ImageWaitReason::ImageInspectError, message));
             }
         };
-        // An image that is given by its id has no registry.
+        // An image that is named by its id has no registry.
         let reference = Reference::parse(image).ok();
         let served = reference.filter(|r| self.puller.serves(r));
         match (served, found) {
@@ -326,7 +326,7 @@ impl ImageManager {
         }
     }
 
-    /// Pulls an image. If the registry cannot be reached, the image that is present is used instead, if there is one.
+    /// Pulls an image. If the registry cannot be reached and `present` has an image of the node, returns this image.
     fn pull_or(
         &self,
         present: Option<Image>,
@@ -360,7 +360,7 @@ impl ImageManager {
                 Ok(image)
             }
             (_, Some(e)) => Err(e),
-            // This case does not occur: without a try, `present` holds an image.
+            // This case does not occur: if no pull was tried, `present` holds an image.
             (_, None) => Err(error(ImageWaitReason::ErrImagePull, String::new())),
         }
     }
@@ -376,7 +376,7 @@ impl ImageManager {
         let image = request.image;
         let asked = clock();
         let pull = self.pulls.begin(request.pod_uid, image, asked);
-        // An event wakes the watchers of the pod. So each change of the pod's pulls comes before an event.
+        // An event wakes the watchers of the pod. So each change in the list of the pod's pulls comes before the event.
         record(normal("Pulling", format!("Pulling image {image:?}")));
         let slot = self.slot(request.cancelled)?;
         let started = clock();
@@ -417,8 +417,8 @@ impl ImageManager {
         &self.metrics
     }
 
-    /// Returns the pulls for a pod: those that run or wait for a slot, with their progress, and those that wait for their
-    /// next try.
+    /// Returns the pulls for a pod: those that run or wait for a slot, with their progress, and those that wait for
+    /// their next try after a failure.
     pub fn pulls_of(&self, pod_uid: &str, now: Moment) -> Vec<ImagePull> {
         let mut pulls = self.pulls.of(pod_uid, now);
         let at = |moment: Moment| Time::from(SystemTime::now() + moment.since(now));
@@ -432,13 +432,14 @@ impl ImageManager {
         pulls
     }
 
-    /// Returns the UIDs of the pods with a running pull, if the last report to the watchers of the pod is at least half a
-    /// second old. From now on a report counts as made.
+    /// Returns the UIDs of the pods of which a pull must be reported to the watchers: the pull runs or waits for a
+    /// slot, and its last report is at least half a second old. The call itself counts as the next report.
     pub fn pulls_to_tell(&self, now: Moment) -> Vec<String> {
         self.pulls.due(now)
     }
 
-    /// Waits for a free slot for a pull. Fails if the pull is cancelled meanwhile.
+    /// Waits for a free slot for a pull. Returns None if the number of pulls is not limited. Fails if the pull is
+    /// cancelled during the wait.
     fn slot(&self, cancelled: &dyn Fn() -> bool) -> Result<Option<Slot>, EnsureError> {
         match &self.slots {
             None => Ok(None),
@@ -449,7 +450,7 @@ impl ImageManager {
         }
     }
 
-    /// Records a failed pull, and holds the next try back. A cancelled pull does not count as failed.
+    /// Records a failed pull, and starts the back-off for the next try. A cancelled pull does not count as failed.
     fn failed(
         &self,
         key: Key,
@@ -490,7 +491,8 @@ fn took(from: Moment, to: Moment) -> String {
     go_duration(Duration::from_millis(milliseconds))
 }
 
-/// Returns the event text of present kubelets, which also check whether the pod may use the image.
+/// Returns the event text for an image that is present. The text is that of present kubelets, which also check whether
+/// the pod may use the image.
 fn present_on_machine(image: &str) -> String {
     format!("Container image {image:?} already present on machine and can be accessed by the pod")
 }

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Files from the top down: `registry` (pulls) and `housekeeping` (a thread); `manager` (the image for a container);
-//! `pulls`, `dropped`, `save`, `removal`, `store`, `staging` and `repair`; `archive`, `source`, `layer` and `files`; then
-//! the rest. No file uses a file that stands further up.
+//! `pulls`, `dropped`, `save`, `removal`, `store`, `staging` and `repair`; `archive`, `source`, `layer` and `files`;
+//! then all other files. No file uses a file that stands before it in this list.
 //!
-//! Invariants: an archive is not trusted. Every digest is checked, every size is bounded, and nothing is written outside
-//! the store. A load succeeds as a whole or leaves nothing. It never changes other images.
+//! Invariants: an archive is not trusted. Every digest is checked, every size is bounded, and nothing is written
+//! outside the store. A load succeeds as a whole or leaves nothing, and never changes other images.
 
 mod archive;
 mod back_off;

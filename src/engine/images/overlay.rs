@@ -1,5 +1,5 @@
-//! Mounts the root of a container: the image's layers below, and one writable directory on top. Mounts images read-only
-//! too, for volumes.
+//! Mounts the root of a container: the image's layers below, and one writable directory on top. Also mounts images
+//! read-only, for volumes.
 //!
 //! Invariant: the data for mount(2) fits one page with any number of layers up to [`MAX_LAYERS`].
 
@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use nix::mount::{MsFlags, mount as sys_mount};
 use nix::unistd::{chdir, fchdir};
 
-/// Most lower directories that the kernel accepts (`OVL_MAX_STACK`).
+/// Largest number of lower directories that the kernel accepts (`OVL_MAX_STACK`).
 pub const MAX_LAYERS: usize = 500;
 
 /// Size in bytes of the data that mount(2) copies: one page. On some architectures no page is larger.
 const PAGE: usize = 4096;
 
-/// Reason why a root or an image could not be mounted. The text says where.
+/// Reason why a root or an image could not be mounted. The text names the mount point.
 #[derive(Debug)]
 pub struct OverlayError {
     doing: String,
@@ -87,8 +87,8 @@ fn bind(from: &Path, target: &Path, flags: MsFlags) -> nix::Result<()> {
     sys_mount(none, target, none, again | flags, none)
 }
 
-/// Mounts an image at `target`. Nobody can change its files, execute its programs or open its devices. Overlayfs needs at
-/// least two layers here (see [`padded`]).
+/// Mounts an image at `target`. Nobody can change its files, execute its programs or open its devices. Overlayfs needs
+/// at least two layers for a read-only mount (see [`padded`]).
 ///
 /// Only for a process with a single thread: with many layers this function changes the working directory for a moment.
 pub fn mount_read_only(layers: &[PathBuf], target: &Path) -> Result<(), OverlayError> {
@@ -101,8 +101,8 @@ pub fn mount_read_only(layers: &[PathBuf], target: &Path) -> Result<(), OverlayE
     stack.mount()
 }
 
-/// Returns the layers of an image for [`mount_read_only`], at least two. Missing layers are replaced by the empty
-/// directories `0` and `1` below `empty`.
+/// Returns the layers of an image for [`mount_read_only`], at least two. If there are fewer, the empty directories `0`
+/// and `1` below `empty` are added.
 pub fn padded(mut layers: Vec<PathBuf>, empty: &Path) -> Vec<PathBuf> {
     while layers.len() < 2 {
         layers.push(empty.join(layers.len().to_string()));
@@ -143,8 +143,8 @@ impl Stack<'_> {
         }
     }
 
-    /// Returns the mount data with paths, which are readable in /proc/mounts. Returns None if the data is too long, or if
-    /// a path has a character with a meaning for overlayfs.
+    /// Returns the data for mount(2) with paths, which people can read in /proc/mounts. Returns None if the data is too
+    /// long, or if a path has a character with a meaning for overlayfs.
     fn plain_data(&self, index_off: bool) -> Option<String> {
         let text = |p: &Path| {
             p.to_str()
@@ -161,8 +161,8 @@ impl Stack<'_> {
         (data.len() < PAGE).then_some(data)
     }
 
-    /// Mounts with descriptor numbers in place of paths, relative to /proc/self/fd. A layer takes at most 4 bytes of
-    /// data, and no character needs an escape.
+    /// Mounts the overlay with descriptor numbers in place of paths, relative to /proc/self/fd. A layer takes at most 4
+    /// bytes of data, and no character needs an escape.
     fn mount_by_descriptors(&self, index_off: bool) -> Result<(), OverlayError> {
         let open = |p: &Path| open_directory(p).map_err(failed(format!("open {}", p.display())));
         let lower = self.layers.iter().map(|l| open(l));
@@ -201,8 +201,8 @@ impl Stack<'_> {
     }
 }
 
-/// Returns the data for mount(2). It has `index=off`, because otherwise an upper directory remembers its lower
-/// directories, and a second mount of it may be refused.
+/// Returns the data for mount(2). The data has `index=off` if `index_off` is true. Without this option an upper
+/// directory remembers its lower directories, and a second mount of this upper directory may be refused.
 fn data(lower: &[String], writable: Option<(String, String)>, index_off: bool) -> String {
     let writable = writable.map(|(upper, work)| format!(",upperdir={upper},workdir={work}"));
     let index = if index_off { ",index=off" } else { "" };

@@ -16,8 +16,8 @@ use tar::{Builder, EntryType, Header};
 
 use crate::base::sys::xattr;
 
-/// Writes the directory `root` to `out`, without the files below the directory `skip`. Sockets are left out, as every tar
-/// program does. An error names the file.
+/// Writes the directory `root` to `out`, without the files below the directory `skip`. Sockets are left out, as in
+/// every tar program. An error names the file that could not be packed.
 pub(super) fn pack(root: &Path, skip: &Path, out: impl Write) -> io::Result<()> {
     let skip = fs::metadata(skip).ok().map(|m| (m.dev(), m.ino()));
     write(root, skip, false, out)
@@ -42,7 +42,7 @@ fn write(root: &Path, skip: Option<(u64, u64)>, is_layer: bool, out: impl Write)
     packer.builder.finish()
 }
 
-/// The attribute by which a directory hides the directories of the same name in the layers below.
+/// The attribute of an opaque directory, which hides the directories of the same name in the layers below.
 const OPAQUE: &str = "trusted.overlay.opaque";
 
 struct Packer<W: Write> {
@@ -50,12 +50,13 @@ struct Packer<W: Write> {
     device: u64,
     skip: Option<(u64, u64)>,
     is_layer: bool,
-    /// The first path of each inode that has several names.
+    /// For each inode with several names, the path that was packed first.
     links: HashMap<u64, PathBuf>,
 }
 
 impl<W: Write> Packer<W> {
-    /// Packs all files below `root`. It does not recurse: a stack holds the paths still to visit, the last name first.
+    /// Packs all files below `root`. The function does not recurse: a stack holds the paths still to visit, the last
+    /// name first.
     fn directory(&mut self, root: &Path) -> io::Result<()> {
         let mut todo = names(root)?;
         while let Some(path) = todo.pop() {
@@ -107,7 +108,7 @@ impl<W: Write> Packer<W> {
         Ok(())
     }
 
-    /// Writes an empty file. Its name says which file is deleted.
+    /// Writes an empty file as a whiteout. Its name says which file is deleted.
     fn whiteout(&mut self, name: PathBuf) -> io::Result<()> {
         let mut header = Header::new_gnu();
         header.set_entry_type(EntryType::Regular);
@@ -134,7 +135,7 @@ impl<W: Write> Packer<W> {
                 .append_link(&mut header, name, fs::read_link(path)?),
             EntryType::Regular => {
                 header.set_size(meta.len());
-                // Writes exactly the announced length, even if the file changes meanwhile.
+                // Writes exactly as many bytes as the header announces, even if the file changes meanwhile.
                 let content = io::Read::chain(File::open(path)?, io::repeat(0));
                 self.builder
                     .append_data(&mut header, name, io::Read::take(content, meta.len()))

@@ -6,7 +6,7 @@ use super::reference::Reference;
 use crate::base::metrics::counters::{Counter, Durations, Tally};
 use crate::base::metrics::{Family, Kind};
 
-/// Upper bounds of the histogram's buckets in seconds: those of the kubelet.
+/// Upper bounds of the histogram's buckets in seconds. They are the bounds of the kubelet.
 const BUCKETS: [f64; 14] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 180.0, 300.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
 ];
@@ -20,7 +20,7 @@ pub(super) enum Pulled {
     Cancelled,
 }
 
-/// Counters and durations of pulls. They are written at the end of each pull, and read at a scrape.
+/// Counters and durations of pulls. A pull writes them when it ends. A scrape reads them.
 #[derive(Debug)]
 pub struct PullMetrics {
     succeeded: Durations,
@@ -43,7 +43,8 @@ impl Default for PullMetrics {
 }
 
 impl PullMetrics {
-    /// Counts a pull that has ended. `took` is its duration without the wait for a slot.
+    /// Counts a pull that has ended. `how` is the way in which it ended, and `took` its duration without the wait for a
+    /// slot.
     pub(super) fn pulled(&self, image: &Reference, how: Pulled, took: Duration) {
         let (counter, reason) = match how {
             Pulled::Success => return self.succeeded.observe(took),
@@ -57,7 +58,7 @@ impl PullMetrics {
         self.errors.count(&labels);
     }
 
-    /// Returns the number of errors that were not counted, because there are too many label sets.
+    /// Returns the number of pull errors that were not counted, because there were too many label sets.
     pub fn left_out(&self) -> u64 {
         self.errors.left_out()
     }

@@ -1,8 +1,8 @@
-//! The pulls under way, as people are shown them. The status of a pod does not say how far a pull is, because the
-//! kubelet's does not either.
+//! The list of the pulls under way, for display to people. The status of a pod does not say how far a pull is, because
+//! a kubelet's status does not say it either.
 //!
-//! Invariants: no decision depends on this list. A pull stays on the list until it has ended, in any way. The lock is
-//! held only for a look at the list.
+//! Invariants: no decision depends on this list. A pull stays on the list until it has ended, in any way. The lock of
+//! the list is held only for a look at the list.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::registry::{PullProgress, PullState};
 use crate::base::clock::{Moment, Time};
 use crate::base::locks::Locked;
 
-/// Shortest time between two reports of one pull to the watchers of its pod.
+/// Shortest time between two reports of one pull to the watchers of the pull's pod.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// A pull for a pod, as it is shown beside the pod's status.
@@ -43,7 +43,7 @@ pub enum PullStage {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cut_off: Option<String>,
     },
-    /// The last try has failed, and the next one comes later.
+    /// The last try of the pull has failed, and the next try comes later.
     BackOff {
         /// The time of the next try.
         until: Time,
@@ -65,7 +65,7 @@ struct Pull {
     pod_uid: String,
     image: String,
     asked: Moment,
-    /// Progress of the pull; None until the pull has its slot.
+    /// Progress of the pull; None while the pull waits for its slot.
     progress: Option<Arc<PullProgress>>,
     /// The time at which the watchers of the pod last got a report of this pull.
     told: Moment,
@@ -101,7 +101,8 @@ impl Pulls {
         of_pod.map(|p| p.shown(now)).collect()
     }
 
-    /// Returns the UIDs of the pods for which a report to the watchers is due. From now on the report counts as made.
+    /// Returns the UID of a pod for each pull that must be reported to the watchers of this pod. The call itself counts
+    /// as the report.
     pub(super) fn due(&self, now: Moment) -> Vec<String> {
         let mut list = self.lock();
         let due = list.pulls.iter_mut();
@@ -137,7 +138,7 @@ impl Pull {
 }
 
 impl UnderWay<'_> {
-    /// Notes that the pull has its slot. Returns the object into which the pull writes its progress.
+    /// Notes that the pull has got its slot. Returns the object into which the pull writes its progress.
     pub(super) fn starts(&self) -> Arc<PullProgress> {
         let progress = Arc::<PullProgress>::default();
         let mut list = self.pulls.lock();

@@ -21,7 +21,8 @@ pub struct Reference {
 const MAX_NAME: usize = 255;
 
 impl Reference {
-    /// Parses and normalises a reference. Returns [`ImageError::InvalidName`] with the rule that the text breaks.
+    /// Parses and normalises a reference. If the text is not a reference, returns [`ImageError::InvalidName`] with the
+    /// rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, ImageError> {
         parse(text).map_err(|why| ImageError::InvalidName {
             name: text.into(),
@@ -156,8 +157,8 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Returns up to three names of `known` that may have been meant by `wanted`: they have another tag, the same last part,
-/// or one or two different letters in the last part.
+/// Returns up to three names of `known` that may have been meant by `wanted`. Such a name differs from `wanted` in the
+/// tag, has the same last part of the path, or differs by one or two letters in this part.
 pub(super) fn similar<'a>(wanted: &Reference, known: impl Iterator<Item = &'a str>) -> Vec<String> {
     let last = |r: &str| r.rsplit('/').next().unwrap_or_default().to_owned();
     let mut ranked: Vec<(usize, &str)> = known

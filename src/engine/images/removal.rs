@@ -1,7 +1,8 @@
-//! Removes names, images and layers from the store: by name, because an image has no name, or because the disk is full.
+//! Removes names, images and layers from the store. A person names an image to remove, an image has no name, or the
+//! disk is full.
 //!
 //! Invariants: nothing that a container uses is removed, even if files of the store are lost. The record of an image is
-//! removed before its layers, so that no record is left without its layers.
+//! removed before the image's layers, so no record is left without its layers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,17 +19,17 @@ use super::store::ImageStore;
 pub struct Removed {
     /// The names that were removed.
     pub names: Vec<String>,
-    /// Ids of the images that were removed with their last name.
+    /// Ids of the images that were removed because they had no name any more.
     pub images: Vec<String>,
-    /// Ids of images that have no name any more, and stay because a container uses them. A later `remove` or `prune`
-    /// removes them.
+    /// Ids of images that have no name any more, and stay because containers use them. A later `remove` or `prune`
+    /// removes these images.
     pub in_use: Vec<String>,
 }
 
 impl ImageStore {
-    /// Removes a name, or all names of an id (`sha256:…`). If an image has no name left and no container uses it, it is
-    /// removed with the layers that no other image has. `in_use` is called while the store is locked, and only if
-    /// something would be removed.
+    /// Removes a name, or all names of an image if `name` is the image's id (`sha256:…`). If an image has no name left
+    /// and no container uses it, the image is removed with the layers that no other image has. `in_use` is called while
+    /// the store is locked, and only if something would be removed.
     pub fn remove(
         &self,
         name: &str,
@@ -58,8 +59,8 @@ impl ImageStore {
                 similar: similar.unwrap_or_default(),
             });
         }
-        // An image whose names were lost can be removed too, if a person names it by its id. An empty list of names
-        // allows this.
+        // An image whose names were lost can be removed too, if a person names it by its id. For this, the record gets
+        // an empty list of names.
         if let Some(record) = record.filter(|r| r.names.is_none()) {
             self.files().write_record(&Record {
                 names: Some(BTreeSet::new()),
@@ -81,7 +82,7 @@ impl ImageStore {
         self.collect(&names, in_use)
     }
 
-    /// Returns the ids of the images that have names, and no name that was given by hand.
+    /// Returns the ids of the pulled images: those that have names, all of which come from pulls.
     pub(super) fn pulled(&self) -> Result<Vec<String>, ImageError> {
         let names = self.names()?;
         let ids = self.files().ids()?.into_iter();
@@ -93,7 +94,8 @@ impl ImageStore {
         Ok(ids.filter(is_pulled).collect())
     }
 
-    /// Removes an image with all its names. Returns None if a name was given by hand, or if a container uses the image.
+    /// Removes a pulled image with all its names. Returns None if a name was given by hand, or if a container uses the
+    /// image.
     pub(super) fn remove_pulled(
         &self,
         id: &str,
@@ -128,7 +130,7 @@ impl ImageStore {
         let (mut needed, mut nameless) = (BTreeSet::new(), Vec::new());
         for id in self.files().ids()? {
             let record = self.files().record(&id)?;
-            // A record without a list of names may belong to an image whose name was lost. It is kept.
+            // A record without a list of names may belong to an image whose name was lost. Such a record is kept.
             if !named.contains(&id) && record.as_ref().is_some_and(|r| r.names.is_some()) {
                 nameless.extend(record);
             } else {
@@ -158,7 +160,7 @@ impl ImageStore {
         }
         sync_dir(&self.dir().join("images"))?;
         for layer in unneeded(&needed)?.iter().filter(|l| !in_use.layer(l)) {
-            // A rename makes the layer vanish at once. Its files are removed afterwards.
+            // A rename makes the layer vanish at once. The layer's files are removed afterwards.
             let (from, to) = (
                 self.dir().join("layers").join(layer),
                 self.files().tmp().join(unique()),
@@ -171,7 +173,7 @@ impl ImageStore {
     }
 }
 
-/// Tells whether the image has names, and each of them comes from a pull.
+/// Tells whether the image has names and all of them come from pulls.
 fn is_pulled(record: &Record, names: &BTreeSet<String>) -> bool {
     !names.is_empty() && names.is_subset(&record.pulled)
 }

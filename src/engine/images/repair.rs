@@ -1,8 +1,8 @@
-//! Repairs names and records that another program damaged or removed. Damaged files are renamed, and names and records
-//! are made again from each other. Each repair is logged.
+//! Repairs names and records that another program damaged or removed. A damaged file is renamed. Lost names are made
+//! again from the records, and lost names in records from the file of names. Each repair is logged.
 //!
-//! Invariants: a record holds the names of its image, so that the names are not lost with their file. A file that could
-//! not be read is not repaired, because the next read may succeed.
+//! Invariants: a record holds the names of its image, so that the names are not lost with the file of names. A file
+//! that could not be read is not repaired, because the next read may succeed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use super::error::ImageError;
 use super::files::{Names, Record, StoreDir};
 
-/// Returns the names for a reader without the lock. It writes nothing.
+/// Returns the names in the store for a reader, which does not hold the store's lock. Writes nothing.
 pub(super) fn read_names(dir: &StoreDir) -> Result<Names, ImageError> {
     match names_file(dir)? {
         NamesFile::Good(names) => Ok(names),
@@ -23,7 +23,7 @@ pub(super) fn read_names(dir: &StoreDir) -> Result<Names, ImageError> {
     }
 }
 
-/// Repairs damaged files and returns the names. The caller holds the lock.
+/// Repairs damaged files and returns the names. The caller holds the store's lock.
 pub(super) fn repair(dir: &StoreDir) -> Result<Names, ImageError> {
     let records = repair_records(dir)?;
     match names_file(dir)? {
@@ -55,8 +55,8 @@ pub(super) fn repair(dir: &StoreDir) -> Result<Names, ImageError> {
     }
 }
 
-/// Takes over the names of an older version, which kept names only in the file of names: writes them into the records
-/// too. An image without a name in this file had none.
+/// Takes over the names of an older version, which kept names only in the file of names. Writes these names into the
+/// records too. An image that has no name in this file gets a record with an empty list of names.
 fn adopt(dir: &StoreDir, names: &Names, mut records: Vec<Record>) -> Result<(), ImageError> {
     for record in records.iter_mut().filter(|r| r.names.is_none()) {
         record.names = Some(names_for(names, &record.id));
@@ -66,7 +66,7 @@ fn adopt(dir: &StoreDir, names: &Names, mut records: Vec<Record>) -> Result<(), 
     dir.write_json(&dir.names_path(), names)
 }
 
-/// Replaces the file of names, and the names in each record. The caller holds the lock.
+/// Replaces the file of names, and the names in each record. The caller holds the store's lock.
 pub(super) fn write_names(dir: &StoreDir, names: &Names) -> Result<(), ImageError> {
     dir.write_json(&dir.names_path(), names)?;
     let records = dir.ids()?.into_iter();
@@ -85,7 +85,7 @@ pub(super) fn names_for(names: &Names, id: &str) -> BTreeSet<String> {
 /// The content or the damage of the file of names.
 enum NamesFile {
     Good(Names),
-    /// The file is missing or damaged. The text says how.
+    /// The file is missing or damaged. The text says which, and why.
     Lost(String),
 }
 
@@ -103,13 +103,13 @@ fn names_file(dir: &StoreDir) -> Result<NamesFile, ImageError> {
     }
 }
 
-/// Returns the text of an error without its advice, which is not needed because the repair follows.
+/// Returns the text of an error without the advice at its end, which is not needed because the repair follows.
 fn without_advice(why: &str) -> &str {
     why.split(';').next().unwrap_or_default()
 }
 
-/// Tells whether the file of names holds its digest. A file of an older version does not, and neither does a `{}` that
-/// another program wrote.
+/// Tells whether the file of names holds the digest of its content. A file of an older version has no digest. A `{}`
+/// that another program wrote has none either.
 fn is_sealed(dir: &StoreDir) -> Result<bool, ImageError> {
     let path = dir.names_path();
     let text =
@@ -138,8 +138,8 @@ fn repair_records(dir: &StoreDir) -> Result<Vec<Record>, ImageError> {
     Ok(records)
 }
 
-/// Returns the names in the records. If two records have the same name, which a power loss can cause, the newer record
-/// gets it.
+/// Returns the names in the records. If two records have the same name, which a power loss can cause, the name goes to
+/// the image of the newer record.
 fn names_of(dir: &StoreDir, records: &[Record]) -> Names {
     let written = |record: &&Record| {
         let meta = fs::metadata(dir.record_path(&record.id));
@@ -156,8 +156,9 @@ fn names_of(dir: &StoreDir, records: &[Record]) -> Names {
     names
 }
 
-/// Writes the names into the records whose names are different. A record of an older version without a list of names
-/// stays as it is if the image has no name: its name may have been lost. Only a person removes such an image.
+/// Writes the names into the records that have other names. A record of an older version has no list of names. If its
+/// image has no name, such a record stays as it is, because the name may have been lost. Such an image is removed only
+/// if a person asks for it.
 fn say_names(dir: &StoreDir, names: &Names, records: Vec<Record>) -> Result<(), ImageError> {
     for mut record in records {
         let own = names_for(names, &record.id);
@@ -207,7 +208,8 @@ mod tests {
             .collect()
     }
 
-    /// Checks the repair. `content` is written into the file of names; None means that the file is missing.
+    /// Checks the repair of the file of names. `content` is written into this file; None means that the file is
+    /// missing.
     #[track_caller]
     fn check(content: Option<&str>) {
         let (_temp, dir) = store(&[record(1, Some(&["a:1", "b:1"])), record(2, Some(&[]))]);

@@ -1,8 +1,8 @@
-//! Writes images as a docker archive. `load` reads it, and docker, podman and ctr do too.
+//! Writes images as a docker archive. `load`, docker, podman and ctr can read the archive.
 //!
-//! The store keeps layers unpacked, so each layer is packed again. The new archive of a layer differs from the one it
-//! came from, and the image gets another id, unless it was imported. Invariant: no temporary file is written. A layer is
-//! packed twice, because its digest and its length come before its content.
+//! The store keeps layers unpacked, so each layer is packed again. The new archive of a layer differs from the archive
+//! from which the layer came. So the image gets another id, unless it was imported. Invariant: no temporary file is
+//! written. A layer is packed twice, because its digest and its length come before its content.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ use super::stream::{self, Hashing};
 const BLOCK: usize = 512;
 const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// An entry of `manifest.json`. It describes one image of the archive.
+/// An entry of `manifest.json`, which describes one image of the archive.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Entry {
@@ -39,7 +39,8 @@ struct Saved {
 }
 
 impl ImageStore {
-    /// Writes images to `out`. An image that is given by its id gets all its names; otherwise it gets the given name.
+    /// Writes images to `out`. An image that is named by its id is saved with all its names. Any other image is saved
+    /// with the given name.
     ///
     /// # Errors
     /// Returns [`ImageError`] if an image is missing, if an image is removed meanwhile, or if `out` cannot be written.
@@ -83,7 +84,7 @@ impl Archive<'_> {
         self.file(&path, &config)?;
         Ok(Entry {
             config: path,
-            // A name with a digest is not a tag.
+            // A name with a digest is not a tag, so such an image is saved with all its names.
             repo_tags: match reference != image.id && !reference.contains('@') {
                 true => vec![reference.to_owned()],
                 false => image.names.clone(),
@@ -149,8 +150,9 @@ impl Archive<'_> {
     }
 }
 
-/// Returns the image's configuration for the archive. If the image was imported, this is the configuration of the import,
-/// which gives the image's id. Otherwise it also has the time at which the image was built.
+/// Returns the image's configuration for the archive. The configuration of an imported image is the one that the import
+/// made, which gives the image's id. For any other image the configuration also has the time at which the image was
+/// built.
 fn configuration(image: &ImageDetails, diff_ids: Vec<String>) -> Result<Vec<u8>, ImageError> {
     let imported = to_json(&OciConfig::of(&image.config, None, diff_ids.clone()))?;
     if stream::sha256(&imported) == image.id {
@@ -187,10 +189,10 @@ fn of_output(e: io::Error) -> ImageError {
     ImageError::io("write the archive", e)
 }
 
-/// Writes images to a file. The file appears when it is complete.
+/// Writes images to a file. The file appears at `path` when it is complete.
 ///
 /// # Errors
-/// Returns the error of [`ImageStore::save`], or the error of writing the file. Then no part of the new file is left.
+/// Returns the error of [`ImageStore::save`], or the error of writing the file. After an error no part of the new file is left.
 pub fn save_to(store: &ImageStore, references: &[String], path: &Path) -> Result<(), ImageError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));

@@ -1,4 +1,4 @@
-//! Finds the files of an image archive by name. The archive is a directory, or a tar that is read in place.
+//! Finds the files of an image archive by name. The archive is a directory, or a tar that is read without unpacking it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use super::stream::{self, Limited};
 use super::tarstream::{Kind, Stream, TarReader};
 use super::tree;
 
-/// Most files in an archive.
+/// Largest number of files in an archive.
 const MAX_MEMBERS: usize = 100_000;
 /// Greatest size in bytes to which a compressed archive may unpack.
 const MAX_ARCHIVE: u64 = 64 << 30;
@@ -31,13 +31,13 @@ pub(super) enum Source {
     },
 }
 
-/// A file in a tar. A symlink or a hard link holds the name of its target.
+/// A file in a tar. For a symlink or a hard link this value holds the name of the target.
 pub(super) enum Member {
     File { offset: u64, size: u64 },
     Link(Vec<u8>),
 }
 
-/// A reader of a part of a file. It does not move the file's own position.
+/// A reader of a part of a file. Reading does not move the file's own position.
 pub(super) struct Slice<'a> {
     file: &'a File,
     at: u64,
@@ -134,7 +134,8 @@ impl Source {
         }
     }
 
-    /// Returns the size in bytes of a file of the archive, as it is stored. Returns 0 if the archive has no such file.
+    /// Returns the size of a file of the archive in bytes, as the file is stored. Returns 0 if the archive has no such
+    /// file.
     pub(super) fn size(&self, name: &str) -> u64 {
         let Ok(name) = tree::clean(name.as_bytes()) else {
             return 0;
@@ -148,7 +149,8 @@ impl Source {
         }
     }
 
-    /// Returns the content of a small file of the archive, at most [`MAX_DOCUMENT`] bytes.
+    /// Returns the content of a small file of the archive, at most [`MAX_DOCUMENT`] bytes. Returns None if the archive
+    /// has no such file.
     pub(super) fn document(&self, name: &str) -> Result<Option<Vec<u8>>, ImageError> {
         let Some(file) = self.file(name)? else {
             return Ok(None);
@@ -161,8 +163,8 @@ impl Source {
     }
 }
 
-/// Returns offset and size in bytes of a file, and follows links: docker writes a repeated layer as a symlink to the
-/// first.
+/// Returns the offset and the size in bytes of a file in the tar. Follows links, because docker writes a repeated layer
+/// as a symlink to its first occurrence.
 fn find(members: &BTreeMap<Vec<u8>, Member>, mut name: Vec<u8>) -> Option<(u64, u64)> {
     for _ in 0..8 {
         match members.get(&name)? {
@@ -198,8 +200,8 @@ fn plain_file(path: &Path, name: &str, scratch: &Path) -> Result<File, ImageErro
     Ok(plain)
 }
 
-/// Copies all bytes, as `io::copy` does. `read` and `write` make the errors of the two sides, so that these can be told
-/// apart.
+/// Copies all bytes, as `io::copy` does. `read` makes the error if reading fails, and `write` if writing fails, so that
+/// the caller can distinguish the two.
 fn copy(
     from: &mut impl Read,
     to: &mut impl io::Write,
@@ -215,7 +217,7 @@ fn copy(
     }
 }
 
-/// Makes a file that vanishes with its descriptor, even if the process is killed.
+/// Makes a file without a name. The file vanishes when its descriptor is closed, even if the process is killed.
 fn nameless_file(dir: &Path) -> io::Result<File> {
     let path = dir.join(format!("scratch-{}", unique()));
     let file = File::options()
@@ -270,7 +272,7 @@ fn index(file: &File) -> io::Result<BTreeMap<Vec<u8>, Member>> {
     }
 }
 
-/// Returns the path to which a symlink at `path` leads. Returns None if the link leads out of the archive.
+/// Returns the path to which a symlink at `path` leads. Returns None if the symlink leads out of the archive.
 fn relative(path: &[u8], target: &[u8]) -> Option<Vec<u8>> {
     let mut parts: Vec<&[u8]> = tree::split(path)?
         .0

@@ -1,5 +1,5 @@
-//! Checks the room on the disk before and while a layer is unpacked: images never fill the disk
-//! that containers need for logs and volumes.
+//! Checks the room on the disk before and while a layer is unpacked. So images never fill the disk, and containers have
+//! room for logs and volumes.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,8 +10,8 @@ use nix::sys::statvfs::fstatvfs;
 use super::error::{ImageError, NoRoom};
 use super::image_gc::DiskUsage;
 
-/// Most bytes that are kept free for everything else. On a small file system it is a twentieth of the whole, if that is
-/// less.
+/// Upper limit in bytes for the room that images leave free on the disk. On a small file system they leave a twentieth
+/// of its size free, if this is less.
 const MOST_KEPT_FREE: u64 = 64 << 20;
 /// Number of bytes that may be written between two checks.
 const INTERVAL: u64 = 4 << 20;
@@ -59,14 +59,15 @@ impl Space {
         }))
     }
 
-    /// Checks the room as [`Self::check`] does. The error names `what`, the object that needs the bytes.
+    /// Checks the room as [`Self::check`] does. The parameter `what` names the object that needs the bytes in the
+    /// error.
     pub(super) fn require(&self, needed: u64, what: &str) -> Result<(), ImageError> {
         self.check(needed).map_err(|e| ImageError::reading(what, e))
     }
 }
 
-/// A reader that checks the room again and again. Its data is written to the disk, and the unpacked size of a compressed
-/// layer is not known before.
+/// A reader that checks the room on the disk each time that [`INTERVAL`] bytes were read, because the caller writes
+/// these bytes to the disk. The unpacked size of a compressed layer is not known before.
 pub(super) struct WithRoom<R> {
     inner: R,
     space: Space,

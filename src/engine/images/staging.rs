@@ -1,8 +1,8 @@
 //! Layers on their way into the store. They are unpacked under `tmp/`, checked, and moved to their place.
 //!
-//! Invariants: files in `tmp/` are changed only under the store's lock. A pull unpacks in a directory with a lock of its
-//! own ([`super::files::PullDir`]). When a layer is completely on the disk, one rename moves it to its place. So after a
-//! power loss the layer is whole or missing.
+//! Invariants: files in `tmp/` are changed only under the store's lock. A pull unpacks its layers in a directory with a
+//! lock of its own ([`super::files::PullDir`]). When a layer is completely on the disk, one rename moves it to its
+//! place. So after a power loss the layer is whole or missing.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -19,7 +19,7 @@ use super::space::{Space, WithRoom};
 use super::stream::{self, Hashing, Limited};
 use super::{layer, pack};
 
-/// The place where layers are unpacked, and the limits for them.
+/// The directory in which layers are unpacked, and the limits for these layers.
 pub(super) struct Staging<'a> {
     pub(super) dir: &'a StoreDir,
     pub(super) limits: Limits,
@@ -36,7 +36,7 @@ pub(super) struct Staged {
 }
 
 impl Staged {
-    /// Tells whether the layer is still waiting for its commit.
+    /// Tells whether the layer has not been moved to its place yet.
     pub(super) fn is_there(&self) -> bool {
         self.dir.is_dir()
     }
@@ -44,7 +44,8 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // After a commit the directory is not there any more. If it cannot be removed, the next writer removes it.
+        // After a commit the directory does not exist any more. If the directory cannot be removed, the next writer
+        // removes it.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
@@ -76,14 +77,14 @@ impl Staging<'_> {
         Ok(staged)
     }
 
-    /// Returns an error if there is no room for layers with this number of bytes in all. Compressed layers need more room
-    /// than that.
+    /// Returns an error if there is no room for layers of `bytes` bytes in all. For compressed layers this is a lower
+    /// bound, because they need more room when they are unpacked. The parameter `what` names the layers in the error.
     pub(super) fn require(&self, bytes: u64, what: &str) -> Result<(), ImageError> {
         Space::of(&self.at)?.require(bytes, what)
     }
 
-    /// Unpacks a file as a layer. The file is a tar, which may be compressed, or a static program. A program becomes the
-    /// only file of the layer, and its path in the layer is returned too.
+    /// Unpacks a file as a layer. The file is a tar, which may be compressed, or a static program. A program becomes
+    /// the only file of the layer. For a program, the program's path in the layer is returned too.
     pub(super) fn stage_file(&self, path: &Path) -> Result<(Staged, Option<String>), ImageError> {
         let what = path.display().to_string();
         let read = |e| ImageError::io(format!("read {what}"), e);
@@ -118,7 +119,7 @@ impl Staging<'_> {
             FileKind::Other => return Err(not_an_image("it is neither a tar nor a program")),
         }
         let (staged, _, complete) = self.stage(file, &what)?;
-        // This layer has no digest. A missing end mark is the only sign that the file was cut off.
+        // This layer has no digest. So a missing end mark is the only sign that the file was cut off.
         if complete {
             Ok((staged, None))
         } else {
@@ -145,8 +146,8 @@ impl Staging<'_> {
                 .join()
                 .unwrap_or_else(|_| Err(io::Error::other("a panic while reading it")));
             match (staged, packed) {
-                // A failure of the unpacking closes the pipe, and the packer fails with it. So the error of the unpacking
-                // is the cause.
+                // If unpacking fails, the pipe is closed, and the packer fails too. So the error of unpacking is the
+                // cause.
                 (Err(e), Err(p)) if p.kind() == io::ErrorKind::BrokenPipe => Err(e),
                 (_, Err(p)) => Err(ImageError::io(format!("read {what}"), p)),
                 (staged, Ok(())) => staged.map(|(staged, ..)| staged),
@@ -154,7 +155,8 @@ impl Staging<'_> {
         })
     }
 
-    /// Unpacks a layer. Returns it with the digest of the stored file, and true if the archive had its end mark.
+    /// Unpacks a layer. Returns the layer, the digest of the file as it is stored, and true if the archive had its end
+    /// mark. The parameter `what` names the layer in errors.
     pub(super) fn stage(
         &self,
         file: impl Read,
@@ -202,11 +204,11 @@ impl Staging<'_> {
         nix::unistd::syncfs(&dir).map_err(|e| failed(e.into()))?;
         for layer in staged {
             let to = self.dir.layer_dir(&layer.diff_id);
-            // The directory of a layer without the layer's files is useless.
+            // A layer's directory without its files is useless, and would be in the way of the new layer.
             if to.exists() && !self.dir.has_layer(&layer.diff_id) {
                 fs::rename(&to, self.dir.tmp().join(unique())).map_err(failed)?;
             }
-            // If two pulls share a layer, the other pull may have committed it.
+            // The layer's place may be taken already: if two pulls share a layer, the other pull may have committed it.
             if !to.exists() {
                 fs::rename(&layer.dir, &to).map_err(failed)?;
             }
@@ -215,7 +217,7 @@ impl Staging<'_> {
     }
 }
 
-/// Returns an error of unpacking with the name of the layer in it.
+/// Returns an error of unpacking with the name of the layer in its text.
 fn of_layer(e: ImageError, layer: &str) -> ImageError {
     match e {
         ImageError::Corrupt { why, .. } => ImageError::corrupt(layer, why),
@@ -242,7 +244,7 @@ fn program_path(path: &Path) -> Option<String> {
     (name.len() <= 90).then(|| format!("bin/{name}"))
 }
 
-/// Returns a tar with the directory `bin` and the program. Both belong to root.
+/// Returns a tar that holds the directory `bin` and the program in it. Directory and program belong to root.
 fn program_as_tar<'a>(
     file: &'a mut File,
     size: u64,
@@ -264,7 +266,7 @@ fn program_as_tar<'a>(
     let mut start = header(tar::EntryType::Directory, "bin/", 0)?.to_vec();
     start.extend(header(tar::EntryType::Regular, inside, size)?);
     let padding = size.next_multiple_of(512) - size;
-    // The zeros fill the last block, and add the end mark of two empty blocks.
+    // The zeros fill the program's last block, and form the end mark of two empty blocks.
     let end = io::repeat(0).take(padding + 1024);
     Ok(io::Cursor::new(start).chain(file.take(size)).chain(end))
 }

@@ -35,8 +35,8 @@ use super::staging::{Staged, Staging};
 use super::stream;
 use crate::base::clock::Time;
 
-/// A handle on the image store. It holds no descriptor and no lock between calls. Several threads and processes may use
-/// the store at once.
+/// A handle on the image store. The handle holds no descriptor and no lock between calls. Several threads and processes
+/// may use the store at once.
 #[derive(Clone, Debug)]
 pub struct ImageStore {
     dir: StoreDir,
@@ -52,8 +52,8 @@ pub struct LoadedImage {
     pub names: Vec<String>,
     /// Size in bytes of the files in the image's layers.
     pub size: u64,
-    /// Warnings about metadata and files that could not be kept (an attribute unknown to the file system), at most 20 per
-    /// layer.
+    /// Warnings about metadata and files of the archive that could not be kept (such as an attribute unknown to the
+    /// file system), at most 20 per layer.
     pub warnings: Vec<String>,
 }
 
@@ -64,7 +64,8 @@ pub struct ImageRecord {
     pub name: Option<String>,
     /// Id of the image, `sha256:…`.
     pub id: String,
-    /// Size in bytes of the files in the image's layers. A layer that several images share counts for each of them.
+    /// Size in bytes of the files in the image's layers. A layer that several images share counts in the size of each
+    /// image.
     pub size: u64,
     /// Time at which the image was built, according to the image.
     pub created: Option<Time>,
@@ -77,7 +78,8 @@ pub struct Image {
     pub id: String,
     /// The normalised reference by which the image was found.
     pub name: String,
-    /// True if a pull from a registry gave the image this name. False if somebody loaded or imported it under this name.
+    /// True if a pull from a registry gave the image the name `name`. False if somebody loaded or imported the image
+    /// under this name.
     pub pulled: bool,
     /// The image's defaults for its process.
     pub config: ImageConfig,
@@ -85,7 +87,7 @@ pub struct Image {
     pub layers: Vec<PathBuf>,
 }
 
-/// The details of an image in the store, for people and programs.
+/// The details of an image in the store, to be shown to people and programs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageDetails {
@@ -108,15 +110,15 @@ pub struct ImageDetails {
 }
 
 impl ImageStore {
-    /// Opens the store at `dir`, and creates it if it is missing. Unless another process is writing, removes the
-    /// leftovers of dead writers and repairs damaged files.
+    /// Opens the store at `dir`, and creates the store if it is missing. Removes the leftovers of dead writers and
+    /// repairs damaged files, unless another process is writing.
     pub fn open(dir: PathBuf) -> Result<Self, ImageError> {
         let store = Self {
             dir: StoreDir::new(dir),
             limits: Limits::default(),
         };
         store.dir.create()?;
-        // Readable images are useful even if nothing can be written.
+        // If nothing can be written, the store is opened all the same, because images can still be read.
         if let Err(e) = store.tidy() {
             log::warn!("{e}; images can be used, but not loaded or removed");
         }
@@ -136,10 +138,11 @@ impl ImageStore {
         Self { limits, ..self }
     }
 
-    /// Loads the images of an OCI layout (a directory, or a tar, which may be compressed) or of a docker archive. Returns
-    /// them when they are on the disk. Blocks while another process writes.
+    /// Loads the images of an OCI layout (a directory, or a tar, which may be compressed) or of a docker archive.
+    /// Returns when the images are on the disk. Blocks while another process writes.
     ///
-    /// Names come from the archive: `io.containerd.image.name`, `org.opencontainers.image.ref.name`, `RepoTags`.
+    /// The names of the images come from the archive: `io.containerd.image.name`, `org.opencontainers.image.ref.name`,
+    /// `RepoTags`.
     pub fn load(&self, path: &Path) -> Result<Vec<LoadedImage>, ImageError> {
         self.load_as(path, None)
     }
@@ -156,10 +159,10 @@ impl ImageStore {
         )
     }
 
-    /// Makes an image from a root file system: a directory, which is copied, or a tar of it, which may be compressed.
-    /// Other file systems mounted below the directory are left out. A statically linked program becomes an image that
-    /// holds only `/bin/PROGRAM`. A container of this image runs the program unless `config` has a command. The same
-    /// content and configuration give the same id.
+    /// Makes an image from a root file system: a directory, which is copied, or a tar of such a directory, which may be
+    /// compressed. Other file systems mounted below the directory are left out. A statically linked program becomes an
+    /// image that holds only `/bin/PROGRAM`. A container of this image runs the program unless `config` has a command.
+    /// The same content and configuration give the same id.
     pub fn import(
         &self,
         path: &Path,
@@ -202,8 +205,8 @@ impl ImageStore {
             })
     }
 
-    /// Returns a row for each name, sorted by repository, and for each repository the newest image first. Rows for images
-    /// without a name come last, the newest first.
+    /// Returns a row for each name of each image. The rows are sorted by repository, and for each repository the newest
+    /// image comes first. Rows for images without a name come last, the newest image first.
     pub fn list(&self) -> Result<Vec<ImageRecord>, ImageError> {
         let names = self.names()?;
         let mut unnamed: BTreeSet<String> = self.dir.ids()?.into_iter().collect();
@@ -214,8 +217,8 @@ impl ImageStore {
         }
         rows.extend(unnamed.into_iter().map(|id| (None, id)));
         let row = |(name, id): (Option<String>, String)| {
-            // An image that another process has removed meanwhile, or that is damaged, has a row too, so that a person
-            // can remove it.
+            // An image without a readable record has a row too, so that a person can remove it. Another process may
+            // have removed the image meanwhile, or the image is damaged.
             let record = self.dir.record(&id).ok().flatten();
             ImageRecord {
                 name,
@@ -289,7 +292,8 @@ impl ImageStore {
         Space::of(self.dir())?.usage().map_err(failed)
     }
 
-    /// Returns the store's directory. With every change of a name the file [`NAMES`](super::NAMES) in it is replaced.
+    /// Returns the store's directory. Each change of an image name replaces the file [`NAMES`](super::NAMES) in this
+    /// directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -306,7 +310,8 @@ impl ImageStore {
         }
     }
 
-    /// Returns the place for the layers of a pull: the pull's own directory, with a limit in bytes for each layer.
+    /// Returns the place in which a pull unpacks its layers: the pull's own directory `at`. `bytes` is the size limit
+    /// of each layer.
     pub(super) fn staging_in<'a>(&'a self, at: &PullDir, bytes: u64) -> Staging<'a> {
         Staging {
             dir: &self.dir,
@@ -323,12 +328,12 @@ impl ImageStore {
         self.limits
     }
 
-    /// Returns the names for a reader. Damage is left to the next writer.
+    /// Returns the names for a reader. Does not repair damaged files, because the next writer does.
     pub(super) fn names(&self) -> Result<Names, ImageError> {
         repair::read_names(&self.dir)
     }
 
-    /// Takes the lock, repairs damaged files, and returns the names for a writer.
+    /// Takes the store's lock, repairs damaged files, and returns the names for a writer.
     pub(super) fn lock(&self) -> Result<(Flock<File>, Names), ImageError> {
         let lock = self.dir.lock()?;
         Ok((lock, repair::repair(&self.dir)?))
@@ -363,7 +368,8 @@ impl ImageStore {
         Ok(loaded)
     }
 
-    /// Returns the layers that the store does not have, each once, with their diff ids.
+    /// Returns the layers that the store does not have, with their diff ids. A layer that occurs several times is
+    /// returned once.
     fn new_layers<'a>(&self, found: &'a [Found]) -> Vec<(&'a Blob, &'a str)> {
         let mut seen = BTreeSet::new();
         let all = found
@@ -399,8 +405,8 @@ impl ImageStore {
         Ok((record, found.names))
     }
 
-    /// Moves the layers of a pulled image to their place and makes the image visible. Returns None if a layer that was on
-    /// the node, and therefore was not pulled, has been removed meanwhile.
+    /// Moves the layers of a pulled image to their place and makes the image visible. Returns None if a layer is
+    /// missing: it was on the node and therefore was not pulled, but has been removed meanwhile.
     pub(super) fn commit_pulled(
         &self,
         found: Found,
@@ -420,7 +426,8 @@ impl ImageStore {
         Ok(loaded.pop())
     }
 
-    /// Makes layers, then records, then names visible. Each of the three is on the disk before the next.
+    /// Makes layers visible, and after them records, and after these names. Each step is on the disk before the next
+    /// begins.
     fn commit(
         &self,
         mut names: Names,
@@ -436,7 +443,7 @@ impl ImageStore {
             let before = self.dir.record(&record.id).ok().flatten();
             if let Some(before) = before {
                 record.digests.extend(before.digests);
-                // A name that is given by hand now does not count as pulled any more.
+                // A pulled name that is now given by hand does not count as pulled any more.
                 let other = before.pulled.into_iter().filter(|n| !new_names.contains(n));
                 record.pulled.extend(other);
             }
@@ -453,7 +460,7 @@ impl ImageStore {
     }
 
     fn image(&self, record: Record, name: String) -> Result<Image, ImageError> {
-        // Overlayfs accepts a directory only once. A layer that occurs twice takes effect at its topmost place.
+        // Overlayfs accepts a directory only once. So a layer that occurs twice is mounted only at its topmost place.
         let mut seen = BTreeSet::new();
         let layers: Vec<PathBuf> = record
             .diff_ids

@@ -37,7 +37,7 @@ impl<R> Hashing<R> {
 }
 
 impl<R: Read> Hashing<R> {
-    /// Reads the rest of the bytes. Returns the digest and the length of the whole.
+    /// Reads the bytes that are left. Returns the digest of all bytes that were read, and their number.
     pub(super) fn finish(mut self) -> io::Result<(String, u64)> {
         io::copy(&mut self, &mut io::sink())?;
         Ok((name(self.context.finish()), self.bytes))
@@ -45,7 +45,7 @@ impl<R: Read> Hashing<R> {
 }
 
 impl<W: Write> Hashing<W> {
-    /// Returns the digest and the length of all written bytes.
+    /// Returns the digest of all bytes that were written, and their number.
     pub(super) fn written(self) -> (String, u64) {
         (name(self.context.finish()), self.bytes)
     }
@@ -73,7 +73,7 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-/// A reader that fails with [`StreamTooLong`] after `limit` bytes. It bounds a decompression bomb.
+/// A reader that fails with [`StreamTooLong`] after `limit` bytes. This limits the damage of a decompression bomb.
 pub(super) struct Limited<R> {
     inner: R,
     limit: u64,
@@ -101,16 +101,18 @@ impl<R: Read> Read for Limited<R> {
     }
 }
 
-/// Tells whether a stream with these first bytes is gzip or zstd. Media types are often wrong; the first bytes are not.
+/// Tells whether the first bytes of a stream are those of gzip or zstd. Media types are not used, because they are
+/// often wrong.
 pub(super) fn is_compressed(start: &[u8]) -> bool {
     start.starts_with(GZIP) || is_zstd(start)
 }
 
-/// Largest window in bytes of a zstd frame, which is held in memory. Level 19 uses this much, and every decoder must have
-/// it (RFC 8878 3.1.1.1.2).
+/// Largest window of a zstd frame in bytes. A decoder holds the window in memory. Level 19 uses a window of this size,
+/// and every decoder must support it (RFC 8878 3.1.1.1.2).
 const MAX_WINDOW: u64 = 8 << 20;
 
-/// Returns the error for a zstd frame. If the frame needs too large a window, the text says so.
+/// Returns the error for a zstd frame that cannot be decoded. If the frame needs too large a window, the error's text
+/// says so.
 fn of_frame(e: FrameDecoderError) -> io::Error {
     match e {
         FrameDecoderError::WindowSizeTooBig { requested, .. } => io::Error::other(format!(
@@ -124,7 +126,7 @@ fn of_frame(e: FrameDecoderError) -> io::Error {
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
-/// Tells whether a stream begins with a zstd frame or a skippable frame (zstd:chunked begins or ends with a skippable
+/// Tells whether `start` begins with a zstd frame or a skippable frame (zstd:chunked begins or ends with a skippable
 /// frame).
 pub(super) fn is_zstd(start: &[u8]) -> bool {
     matches!(
@@ -151,7 +153,8 @@ pub(super) fn decompress<'a, R: BufRead + 'a>(mut source: R) -> io::Result<Box<d
     })
 }
 
-/// A reader of all frames of a zstd stream. The decoder itself reads a single frame.
+/// A reader of all frames of a zstd stream. It calls the decoder once for each frame, because the decoder reads a
+/// single frame.
 struct Zstd<R> {
     source: R,
     decoder: FrameDecoder,
@@ -210,7 +213,7 @@ impl<R: BufRead> Read for Zstd<R> {
 mod tests {
     use super::*;
 
-    /// Returns a zstd frame with one raw block: single segment, one byte of content size, no checksum.
+    /// Returns a zstd frame with `content` in one raw block: single segment, one byte of content size, no checksum.
     fn raw_frame(content: &[u8]) -> Vec<u8> {
         let n = u8::try_from(content.len()).unwrap();
         let block = (u32::from(n) << 3 | 1).to_le_bytes();

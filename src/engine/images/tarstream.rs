@@ -3,7 +3,8 @@
 //! The `tar` crate parses the fields of a header. This file combines headers itself, for two reasons. The crate's
 //! iterator reads a long name of any declared length into memory, and it splits PAX values at newlines.
 //!
-//! Invariants: [`MAX_EXTENSION`] bounds the memory, whatever sizes the stream declares. The reader never goes back.
+//! Invariants: [`MAX_EXTENSION`] bounds the memory, whatever sizes the stream declares. The reader never moves back in
+//! the stream.
 
 use std::io::{self, Read};
 
@@ -12,9 +13,9 @@ use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 const BLOCK: u64 = 512;
 /// Longest PAX header or GNU long name in bytes (an extended attribute may have 64 KiB).
 const MAX_EXTENSION: u64 = 1 << 20;
-/// Most stored parts of a sparse file.
+/// Largest number of stored parts of a sparse file.
 const MAX_SEGMENTS: usize = 65_536;
-/// Most comments that are kept. `MAX_COMMENT` is the greatest length of a comment in bytes.
+/// Largest number of comments that are kept. `MAX_COMMENT` is the greatest length of a comment in bytes.
 const MAX_COMMENTS: usize = 32;
 const MAX_COMMENT: usize = 4096;
 
@@ -30,7 +31,7 @@ pub(crate) enum Kind {
     BlockDevice,
 }
 
-/// An entry of a tar, with its PAX and GNU extensions applied. The names are unchecked names from the archive.
+/// An entry of a tar, with its PAX and GNU extensions applied. The names come from the archive and are not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TarEntry {
     pub(crate) path: Vec<u8>,
@@ -54,7 +55,7 @@ pub(crate) struct TarEntry {
 
 /// A reader that may be able to skip bytes without reading them.
 pub(crate) trait Stream: Read + Sized {
-    /// Skips `n` bytes. Fails if the stream ends before.
+    /// Skips `n` bytes. Fails if the stream ends earlier.
     fn skip(&mut self, n: u64) -> io::Result<()> {
         let skipped = io::copy(&mut Read::take(&mut *self, n), &mut io::sink())?;
         if skipped < n {
@@ -74,12 +75,13 @@ pub(crate) struct TarReader<R> {
     inner: R,
     /// Number of bytes consumed so far.
     position: u64,
-    /// Number of content bytes of the current entry that are unread. `padding` counts the padding bytes after them.
+    /// Number of content bytes of the current entry that are unread. `padding` counts the padding bytes after the
+    /// content.
     left: u64,
     padding: u64,
     /// True if the end mark of the archive was read.
     pub(crate) complete: bool,
-    /// Comments in the stream so far (global PAX headers).
+    /// Comments that the stream had until now (global PAX headers).
     pub(crate) comments: Vec<Vec<u8>>,
 }
 
@@ -112,7 +114,7 @@ impl<R: Stream> TarReader<R> {
         self.position
     }
 
-    /// Skips the rest of the current entry and returns the next one. Returns None at the end.
+    /// Skips the unread part of the current entry and returns the next entry. Returns None at the end of the archive.
     pub(crate) fn next(&mut self) -> io::Result<Option<TarEntry>> {
         let mut ext = Extensions::default();
         loop {
@@ -153,7 +155,7 @@ impl<R: Stream> TarReader<R> {
         self.comments.extend(short.take(room));
     }
 
-    /// Returns the source. At the end of the archive it has the bytes after the end mark.
+    /// Returns the source of the stream. At the end of the archive the source still has the bytes after the end mark.
     pub(crate) fn source(&mut self) -> &mut R {
         &mut self.inner
     }
@@ -175,7 +177,7 @@ impl<R: Stream> TarReader<R> {
         Ok(n)
     }
 
-    /// Turns the reader into its source, which still has the bytes after the end of the archive.
+    /// Turns the reader into the source of the stream, which still has the bytes after the end of the archive.
     pub(super) fn into_inner(self) -> R {
         self.inner
     }
@@ -305,7 +307,7 @@ impl<R: Stream> TarReader<R> {
         if kind == EntryType::GNUSparse {
             self.sparse(header, &mut entry, stored)?;
         }
-        // Only files have content. A hard link may have a size all the same, but no content.
+        // Only the content of files is read. A hard link may have a size in its header, but it has no content.
         self.content_follows(if kind_here == Kind::File { stored } else { 0 });
         Ok(Some(entry))
     }
@@ -402,7 +404,7 @@ fn apply_pax(entry: &mut TarEntry, records: Vec<(Vec<u8>, Vec<u8>)>) -> io::Resu
                 .ok_or_else(wrong)
         };
         match key.as_slice() {
-            // An empty value means that the header's own value is valid.
+            // If the value of a record is empty, the header's own value counts.
             b"path" if !value.is_empty() => entry.path = value,
             b"linkpath" if !value.is_empty() => entry.link = value,
             b"size" => entry.size = number().ok_or_else(wrong)?,

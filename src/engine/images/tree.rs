@@ -1,7 +1,8 @@
-//! A directory tree that no path can leave. Every name is resolved from its root, one component at a time.
+//! A directory tree that no path can leave. Every path is resolved from the root of the tree, one component at a time.
 //!
-//! Invariants: no system call gets more than one path component from an archive. Symlinks are resolved in this file: `/`
-//! in a target means the root, and `..` does not lead above it, as in a chroot. No other process writes to the tree.
+//! Invariants: no system call gets more than one path component from an archive. The code of this file, and not the
+//! kernel, resolves symlinks: `/` in a target means the root of the tree, and `..` does not lead above it, as in a
+//! chroot. No other process writes to the tree.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -21,13 +22,14 @@ use crate::base::sys::xattr;
 const MAX_PATH: usize = 4096;
 /// Longest path component in bytes (`NAME_MAX`).
 const MAX_COMPONENT: usize = 255;
-/// Most directories inside one another. This bounds the descriptors of a walk and the recursion of a removal.
+/// Largest number of directories inside one another. The limit bounds the descriptors of a walk and the recursion of a
+/// removal.
 const MAX_DEPTH: usize = 256;
-/// Most symlinks that are followed for one entry, as in the kernel.
+/// Largest number of symlinks that are followed for one entry, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// Returns a path of an archive in clean form: its components, joined by single slashes. It is empty for the root. Fails
-/// for a path with `..` or a NUL byte, and for a path or name that is too long.
+/// Returns a path of an archive in clean form: its components, joined by single slashes. The clean path of the root is
+/// empty. Fails for a path with `..` or a NUL byte, and for a path or name that is too long.
 pub(crate) fn clean(path: &[u8]) -> Result<Vec<u8>, &'static str> {
     if path.len() > MAX_PATH {
         return Err("the path is longer than 4096 bytes");
@@ -65,8 +67,8 @@ pub(crate) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
 /// A directory tree, held by a descriptor of its root.
 pub(super) struct Tree {
     root: Rc<OwnedFd>,
-    /// The directory that was resolved last. Entries are sorted, so most have the same parent as the entry before. Every
-    /// removal clears this field, because it may change the meaning of a path.
+    /// The directory that was resolved last. Entries are sorted, so most entries have the same parent as the entry
+    /// before. Every removal clears this field, because a removal may change the meaning of a path.
     last: Option<(Vec<u8>, Rc<OwnedFd>)>,
 }
 
@@ -82,9 +84,9 @@ impl Tree {
         })
     }
 
-    /// Returns a descriptor of the directory at a clean path. With `create` it makes missing directories (mode 0755,
-    /// owner of this process). With `create` it also replaces a whiteout by an opaque directory, because the content of
-    /// the lower layers is deleted.
+    /// Returns a descriptor of the directory at a clean path. If `create` is true, missing directories are made (mode
+    /// 0755, owner of this process). A whiteout on the way is replaced by an opaque directory, because the whiteout has
+    /// deleted the content of the lower layers.
     pub(super) fn dir(&mut self, path: &[u8], create: bool) -> Result<Rc<OwnedFd>, Errno> {
         if let Some((known, fd)) = &self.last
             && known == path
@@ -205,8 +207,8 @@ pub(super) fn make_opaque(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     set.map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))
 }
 
-/// Returns a path for calls that have no `…at` form. It leads through the descriptor `dir`, so that only `name` is
-/// resolved.
+/// Returns a path to `name` for system calls that have no `…at` form. The path leads through the descriptor `dir`, so
+/// the kernel resolves only `name`.
 pub(super) fn path_of(dir: &OwnedFd, name: &[u8]) -> PathBuf {
     Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(OsStr::from_bytes(name))
 }

@@ -1,9 +1,9 @@
-//! Reads a blob from a registry. Bytes are handed on as they arrive, and a blob that was cut off is continued at the same
-//! place.
+//! Reads a blob from a registry. Bytes are handed on as they arrive, and a blob that was cut off is continued at the
+//! same place.
 //!
 //! Invariants: exactly the number of bytes that the descriptor names is read; more or fewer bytes are an error. The
-//! caller, which gets all the bytes, checks the digest. Continuations without progress are counted, and each waits longer
-//! than the one before.
+//! caller, which gets all the bytes, checks the digest. The reader counts continuations without progress, and waits
+//! longer before each of them.
 
 use std::io::{self, Read};
 
@@ -15,7 +15,7 @@ use super::progress::PullProgress;
 use super::session::Session;
 use crate::base::http_client::{Answer, FetchError, Kind, Stop, carried, host_of, of_io, quoted};
 
-/// A reader of a blob. When the connection is cut, it continues the blob at the same place.
+/// A reader of a blob. When the connection is cut, the reader continues the blob at the same place.
 pub(super) struct BlobReader<'a> {
     pub(super) session: &'a Session,
     pub(super) stop: &'a Stop,
@@ -30,13 +30,15 @@ pub(super) struct BlobReader<'a> {
 pub(super) struct State {
     offset: u64,
     body: Option<(Uri, BodyReader<'static>)>,
-    /// Number of cuts since the last progress ([`Bounds::progress`]). `since` is the number of bytes since the last cut.
+    /// Number of cuts since the last progress ([`Bounds::progress`]). The field `since` is the number of bytes since
+    /// the last cut.
     cuts: u32,
     since: u64,
     /// True if no byte has come since the last cut.
     is_cut: bool,
     ended: bool,
-    /// The error that ended reading early. It is kept because the code above the reader sees only its text.
+    /// The error with which reading failed. It is kept because the code that uses the reader gets only the text of the
+    /// error.
     pub(super) failure: Option<FetchError>,
 }
 
@@ -105,7 +107,8 @@ impl BlobReader<'_> {
         n
     }
 
-    /// Checks that the server sends no more bytes than announced. This last read also returns the connection to the pool.
+    /// Checks that the server sends no more bytes than announced. This last read also returns the connection to the
+    /// pool.
     fn end(&mut self) -> Result<usize, FetchError> {
         self.state.ended = true;
         let more = match &mut self.state.body {
@@ -122,7 +125,7 @@ impl BlobReader<'_> {
         }
     }
 
-    /// Notes that the connection was cut. Waits before the next try, or fails after too many cuts.
+    /// Notes that the connection was cut by the error `e`. Waits until the next try is due. Fails after too many cuts.
     fn cut(&mut self, e: FetchError) -> Result<(), FetchError> {
         self.state.body = None;
         self.state.since = 0;
@@ -161,8 +164,8 @@ impl BlobReader<'_> {
         }
     }
 
-    /// Returns the number of bytes at the beginning of an answer that the reader has already. Fails if the answer is not
-    /// for the range that was requested.
+    /// Returns the number of bytes at the beginning of an answer that the reader has already and must skip. Fails if
+    /// the answer is not for the requested range.
     fn to_skip(&self, answer: &Answer) -> Result<u64, FetchError> {
         let begins = match answer.status {
             206 => {

@@ -1,4 +1,4 @@
-//! Bounds of a pull: how long it waits, and how many bytes it accepts from a server.
+//! Bounds of a pull: how long the pull waits, and how many bytes it accepts from a server.
 
 use std::time::Duration;
 
@@ -10,17 +10,19 @@ pub struct Bounds {
     /// Longest time to connect to one address; default 10 s.
     pub connect: Duration,
     /// Time in which a connection must give at least [`Bounds::least`] bytes while a read waits; default 60 s. A slower
-    /// connection is given up.
+    /// connection is closed.
     pub idle: Duration,
-    /// Number of bytes that a connection must give within [`Bounds::idle`]; default 4 KiB.
+    /// Smallest number of bytes that a connection must give within [`Bounds::idle`]; default 4 KiB.
     pub least: u64,
     /// Longest time for a whole manifest, configuration or token; default 2 minutes.
     pub document: Duration,
-    /// Most times that a layer is continued after a cut without [`Bounds::progress`] in between; default 5.
+    /// Largest number of times that a layer is continued after a cut without [`Bounds::progress`] in between; default
+    /// 5.
     pub retries: u32,
     /// Number of bytes of a layer after which cuts are counted from 0 again; default 64 KiB.
     pub progress: u64,
-    /// Wait before the first continuation; default 1 s. The wait doubles with each continuation, up to 30 s.
+    /// Wait before the first continuation of a layer; default 1 s. The wait doubles with each further continuation, up
+    /// to 30 s.
     pub first_delay: Duration,
 }
 
@@ -39,7 +41,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Returns the bounds for a connection.
+    /// Returns the time limits and the least speed for a connection of the pull.
     pub(super) fn pacing(&self) -> Pacing {
         Pacing {
             connect: self.connect,
@@ -55,19 +57,19 @@ impl Bounds {
     }
 }
 
-/// Largest manifest or index in bytes. Registries have the same bound.
+/// Largest manifest or index in bytes. Registries have the same limit.
 pub(super) const MAX_MANIFEST: u64 = 4 << 20;
 /// Largest image configuration in bytes.
 pub(super) const MAX_CONFIG: u64 = 4 << 20;
 /// Largest answer of a token server in bytes.
 pub(super) const MAX_TOKEN: u64 = 256 << 10;
-/// Number of bytes to which every layer may unpack, however small it is.
+/// Size in bytes up to which every layer may unpack, however small the layer is.
 pub(super) const MIN_UNPACKED: u64 = 256 << 20;
 /// Greatest ratio of unpacked to compressed size of a layer that unpacks to more than [`MIN_UNPACKED`]. Deflate alone
 /// reaches 1000 with zeros.
 pub(super) const MAX_RATIO: u64 = 100;
 
-/// Returns the most bytes to which a layer of this compressed size may unpack, at most `most`. It bounds what a
+/// Returns the size in bytes up to which a layer of this compressed size may unpack, at most `most`. This limits what a
 /// decompression bomb can write.
 pub(super) fn unpacked(compressed: u64, most: u64) -> u64 {
     most.min(compressed.saturating_mul(MAX_RATIO).max(MIN_UNPACKED))

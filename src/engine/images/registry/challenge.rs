@@ -22,7 +22,8 @@ impl Challenge {
     }
 }
 
-/// Returns the challenges of one header. The list ends at the first part that cannot be parsed.
+/// Returns the challenges of one header. Leaves out the part of the header that cannot be parsed, and everything after
+/// this part.
 pub(super) fn parse(header: &str) -> Vec<Challenge> {
     let mut found: Vec<Challenge> = Vec::new();
     let mut rest = match header.len() > MAX_HEADER {
@@ -65,7 +66,7 @@ fn token(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c| !is(c)).unwrap_or(text.len()))
 }
 
-/// Parses a token or a quoted string. Returns its value and the rest of the text.
+/// Parses a token or a quoted string at the beginning of `text`. Returns its value and the text after it.
 fn value(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = text.strip_prefix('"') else {
         let (word, rest) = token(text);

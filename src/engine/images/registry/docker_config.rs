@@ -1,6 +1,6 @@
 //! Reads docker's config.json: the user names and passwords for registries.
 //!
-//! Invariants: no error text and no debug output has a password in it. Nothing is executed: if a credential helper has
+//! Invariants: no error text and no debug output contains a password. Nothing is executed: if a credential helper has
 //! the password, the error names the helper.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::Deserialize;
 
-/// Largest file in bytes that is read.
+/// Largest config.json in bytes that is read.
 pub(super) const MAX_BYTES: u64 = 1 << 20;
 
 /// A login at a registry.
@@ -36,14 +36,14 @@ impl fmt::Debug for Credential {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DockerConfig {
     source: String,
-    /// Registries without their scheme, each with a login. They are in reverse alphabetical order, so that a longer key
-    /// comes before its prefix, as in the kubelet's keyring.
+    /// Registries without their scheme, each with the login for the registry. They are in reverse alphabetical order,
+    /// so that a longer key comes before its prefix, as in the kubelet's keyring.
     auths: Vec<(String, Credential)>,
     helpers: BTreeMap<String, String>,
     store: Option<String>,
 }
 
-/// Reason why a config.json of docker cannot be used. The text repeats only names of the content.
+/// Reason why a config.json of docker cannot be used. The error's text repeats no values of the content, only names.
 #[derive(Debug, thiserror::Error)]
 pub enum DockerConfigError {
     /// The content is longer than 1 MiB.
@@ -59,9 +59,9 @@ pub enum DockerConfigError {
     Syntax {
         /// Name of the file or Secret in error texts.
         config: String,
-        /// Line of the error, counted from 1.
+        /// Line of the error in the content, counted from 1.
         line: usize,
-        /// Column of the error.
+        /// Column of the error in the content.
         column: usize,
     },
     /// The `auth` of a registry does not contain a user name and password.
@@ -149,7 +149,8 @@ impl DockerConfig {
         })
     }
 
-    /// Returns the credentials for an image, given as `registry/repository`. Those with the longest key come first.
+    /// Returns the credentials for an image, given as `registry/repository`. The credentials with the longest key come
+    /// first.
     pub(super) fn lookup(&self, image: &str) -> Vec<Credential> {
         let matching = |image: &str| {
             let found = self.auths.iter().filter(|(key, _)| matches(key, image));
@@ -157,7 +158,7 @@ impl DockerConfig {
         };
         let found = matching(image);
         match image.strip_prefix("docker.io/") {
-            // The key of Docker Hub is `https://index.docker.io/v1/`.
+            // In docker's config.json the key of Docker Hub is `https://index.docker.io/v1/`.
             Some(_) if found.is_empty() => {
                 let hub = self.auths.iter().filter(|(key, _)| is_hub(key));
                 hub.map(|(_, c)| c.clone()).collect()
@@ -166,8 +167,8 @@ impl DockerConfig {
         }
     }
 
-    /// Returns a text that says why credentials for an image may be missing: a credential helper has them. Returns None
-    /// if no helper is configured for the image.
+    /// Returns a text that says why credentials for an image may be missing: they are in a credential helper. Returns
+    /// None if no credential helper is configured for the image.
     pub(super) fn helper(&self, image: &str) -> Option<String> {
         let own = self.helpers.iter();
         let mut own = own.filter(|(key, _)| {
@@ -182,7 +183,7 @@ impl DockerConfig {
     }
 }
 
-/// Error: an `auth` is not the base64 of `USER:PASSWORD`.
+/// An `auth` is not the base64 of `USER:PASSWORD`.
 struct NoLogin;
 
 impl Entry {
@@ -207,7 +208,7 @@ impl Entry {
     }
 }
 
-/// Base64 with or without padding, as the kubelet accepts it.
+/// A decoder of base64 with or without padding, as the kubelet accepts it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -217,7 +218,7 @@ pub(super) fn base64(text: &str) -> String {
     BASE64.encode(text)
 }
 
-/// Returns a key as the kubelet keeps it: without a scheme, and without the old paths `/v1/` and `/v2/`.
+/// Returns a registry's key in the form of the kubelet: without a scheme, and without the old paths `/v1/` and `/v2/`.
 fn schemeless(key: &str) -> String {
     let key = key
         .strip_prefix("https://")
@@ -257,8 +258,8 @@ fn matches(key: &str, image: &str) -> bool {
             .all(|(p, t)| glob(p.as_bytes(), t.as_bytes()))
 }
 
-/// Tells whether a text matches a pattern with `*` and `?`. The time is at most proportional to the product of the two
-/// lengths.
+/// Tells whether a text matches a pattern with `*` and `?`. The time that the match takes is at most proportional to
+/// the product of the two lengths.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t, mut star) = (0, 0, None);
     while t < text.len() {
@@ -280,7 +281,7 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|c| *c == b'*')
 }
 
-/// Reads the first of the files that exists. Returns None if none exists.
+/// Reads the first of the files that exists. Returns None if none of the files exists.
 ///
 /// # Errors
 /// Returns [`DockerConfigError`] if the file cannot be used.

@@ -9,7 +9,7 @@ use crate::base::locks::Locked;
 #[derive(Debug)]
 enum Flight<T> {
     Running,
-    /// The download is done. The pulls that use its result keep it alive.
+    /// The download is done. Its result is kept as long as a pull uses it.
     Done(Weak<T>),
 }
 
@@ -29,7 +29,7 @@ impl<T> Default for Flights<T> {
     }
 }
 
-/// A download by one thread. If it is dropped without a result, another thread may try.
+/// A download by one thread. If this value is dropped without a result, another thread may download the object.
 struct Runs<'a, T> {
     flights: &'a Flights<T>,
     key: &'a str,
@@ -48,8 +48,9 @@ impl<T> Drop for Runs<'_, T> {
 }
 
 impl<T> Flights<T> {
-    /// Returns the download of this key, and true if this thread made it with `download`. Waits while another thread
-    /// downloads under the key. If the other thread fails, this thread downloads.
+    /// Returns the result of the download with this key. Also returns true if this thread has downloaded the object,
+    /// with `download`. Waits while another thread downloads the object. If the download of this other thread fails,
+    /// this thread downloads.
     pub(super) fn join(
         &self,
         key: &str,
@@ -134,7 +135,7 @@ mod tests {
                     .unwrap()
             });
             wait.recv().unwrap();
-            // The result is kept until the waiting thread has it.
+            // The result of the first thread is kept until the waiting thread has it.
             let first = other.join().unwrap().unwrap();
             assert_eq!((*first.0, *same.join().unwrap().0), (7, 7));
         });

@@ -1,4 +1,4 @@
-//! Decides which servers are asked for the images of a registry.
+//! Decides which servers a pull asks for the images of a registry.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use crate::base::http_client::redirect;
 pub struct Registries {
     /// `pull`: true if missing images are pulled at all.
     pub pull: bool,
-    /// `dockerConfig`: path of the config.json with passwords. Empty means the first file that exists in the usual
-    /// places.
+    /// `dockerConfig`: path of the config.json with passwords. An empty path, or none, means the first file that exists
+    /// in the usual places.
     #[serde(deserialize_with = "path")]
     pub docker_config: Option<PathBuf>,
     /// `hosts`: settings for single registries and mirrors. The key is the host name and port, as in the name of an
@@ -38,17 +38,18 @@ impl Default for Registries {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct RegistryHost {
-    /// `mirrors`: servers that are asked before the registry, in this order. Each is `https://HOST[:PORT][/PREFIX]`, or
-    /// the same with http.
+    /// `mirrors`: servers that are asked before the registry, in this order. Each is `https://HOST[:PORT][/PREFIX]` or
+    /// `http://HOST[:PORT][/PREFIX]`.
     pub mirrors: Vec<Mirror>,
-    /// `plainHTTP`: true means without TLS. By default only loopback addresses without a `caFile` are asked without TLS.
+    /// `plainHTTP`: true means that the server is asked without TLS. None means that only loopback addresses without a
+    /// `caFile` are asked without TLS.
     #[serde(rename = "plainHTTP")]
     pub plain_http: Option<bool>,
     /// `caFile`: path of certificates (PEM) to trust besides those of the system.
     #[serde(deserialize_with = "path")]
     pub ca_file: Option<PathBuf>,
-    /// `tokenServers`: hosts of other domains that may get the login for this registry, when the registry names them as
-    /// token servers.
+    /// `tokenServers`: hosts of other domains that may get the login for this registry, if the registry names them as
+    /// its token servers.
     pub token_servers: Vec<String>,
 }
 
@@ -56,7 +57,7 @@ pub struct RegistryHost {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirror(Endpoint);
 
-/// A server, and the path below which it has the repositories.
+/// A server, and the path below which the server has its repositories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Endpoint {
     pub(super) plain_http: bool,
@@ -64,8 +65,8 @@ pub(super) struct Endpoint {
     pub(super) authority: String,
     /// Text before the name of a repository: empty, or `PREFIX/`.
     prefix: String,
-    /// The name by which the server's credentials are found. For a registry it is the host and port in the image's name,
-    /// for a mirror the host and port of the mirror.
+    /// The name by which the server's credentials are found. For a registry it is the host and port in the image's
+    /// name. For a mirror it is the host and port of the mirror.
     pub(super) name: String,
 }
 
@@ -79,7 +80,7 @@ impl Endpoint {
         )
     }
 
-    /// Returns the repository's name in the request for a token.
+    /// Returns the name that a repository has in the request for a token.
     pub(super) fn repository(&self, repository: &str) -> String {
         format!("{}{repository}", self.prefix)
     }
@@ -106,7 +107,7 @@ impl<'de> Deserialize<'de> for Mirror {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
         mirror(&text).map(Self).ok_or_else(|| {
-            // The error does not show the text, which may hold a password.
+            // The error does not show the text of the address, which may hold a password.
             D::Error::custom("not the address of a mirror, such as \"https://mirror.example:5000\"")
         })
     }
@@ -152,8 +153,8 @@ impl Registries {
         mirrors.chain([own]).collect()
     }
 
-    /// Tells whether the login of a registry may go to the token server `host`. It may go to the registry itself, to another
-    /// host of its domain, and to the hosts that the configuration names for the registry's name in images.
+    /// Tells whether the login of a registry may be sent to the token server `host`. The host may be the registry
+    /// itself, another host of the registry's domain, or a host that the configuration names for this registry.
     pub(super) fn is_token_server(&self, registry: &Endpoint, host: &str) -> bool {
         let own = host_name(&registry.authority);
         let host = host.to_ascii_lowercase();
@@ -191,7 +192,8 @@ fn domain(host: &str) -> Option<&str> {
     let labels: Vec<&str> = above.split('.').collect();
     match labels[..] {
         [] | [_] => None,
-        // `co.uk`, `com.au`, `or.jp`: some countries have a second level of their own.
+        // In `co.uk`, `com.au` and `or.jp` the second level belongs to the country, so the ending is not the domain of
+        // an owner.
         [second, country] if country.len() == 2 && second.len() <= 3 => None,
         _ => Some(above),
     }
@@ -202,7 +204,8 @@ fn is_within(host: &str, domain: &str) -> bool {
     before.is_some_and(|name| name.is_empty() || name.ends_with('.'))
 }
 
-/// Tells whether a registry is on this machine. Such a registry has no TLS unless its settings say so, as with containerd.
+/// Tells whether a registry is on this machine. Such a registry is asked without TLS unless its settings say otherwise,
+/// as with containerd.
 fn is_loopback(registry: &str) -> bool {
     let host = match registry.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,

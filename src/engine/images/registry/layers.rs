@@ -32,7 +32,7 @@ pub(super) const LAYERS_AT_ONCE: usize = 3;
 /// Stack size in bytes of a layer's thread. The thread runs TLS and the decoder, and walks through the tree.
 const STACK: usize = 1 << 20;
 
-/// The state that all pulls of a [`super::RegistryPuller`] share.
+/// The state that all pulls of one [`super::RegistryPuller`] share.
 pub(super) struct Shared {
     pub(super) store: ImageStore,
     pub(super) registries: Registries,
@@ -41,15 +41,16 @@ pub(super) struct Shared {
     pub(super) sources: Sources,
     pub(super) bounds: Bounds,
     pub(super) layers: Slots,
-    /// The slot for zstd: one layer is decoded at a time, because each decoder holds a window of up to 8 MiB.
+    /// The slot for zstd. Only one layer of zstd is decoded at a time, because each decoder holds a window of up to 8
+    /// MiB.
     pub(super) zstd: Slots,
     pub(super) flights: Flights<Layer>,
     pub(super) stop: Stop,
 }
 
-/// An unpacked layer, and the directory that holds it until its commit.
+/// An unpacked layer, and the directory that holds this layer until its commit.
 pub(super) struct Layer {
-    /// The unpacked layer; None if another pull has committed it meanwhile.
+    /// The unpacked layer; None if the layer has been committed to the store already, by another pull.
     staged: Option<Staged>,
     _dir: Arc<PullDir>,
 }
@@ -63,7 +64,7 @@ pub(super) struct Wanted {
     pub(super) stop: Stop,
 }
 
-/// The layers of one image, as one server has them.
+/// The layers of one image, as one server offers them.
 pub(super) struct Layers<'a> {
     pub(super) shared: &'a Shared,
     pub(super) wanted: &'a Wanted,
@@ -114,7 +115,8 @@ impl Layers<'_> {
         })
     }
 
-    /// Returns the layers that are not on the node, each once, with their diff ids.
+    /// Returns the layers that are not on the node, with their diff ids. A layer that occurs several times is returned
+    /// once.
     fn missing(&self) -> Vec<(&Descriptor, &str)> {
         let store = self.shared.store.files();
         let mut seen = std::collections::BTreeSet::new();
@@ -124,7 +126,7 @@ impl Layers<'_> {
             .collect()
     }
 
-    /// Fetches the layers with a few threads. The first error ends all of them.
+    /// Fetches the layers with a few threads. The first error ends all these threads.
     fn fetch_all(
         &self,
         missing: &[(&Descriptor, &str)],
@@ -206,7 +208,7 @@ impl Layers<'_> {
             state: State::default(),
         };
         let unpacked = self.unpack(&mut blob, layer, kind, dir);
-        // If the connection failed, its error is the cause of the decoder's error.
+        // If the connection failed, the decoder fails too. The cause is the error of the connection.
         match (blob.state.failure.take(), unpacked) {
             (Some(e), _) | (None, Err(e)) => Err(FetchError {
                 text: format!("layer {}: {}", layer.digest, e.text),
@@ -238,7 +240,8 @@ impl Layers<'_> {
         Read::take(&mut *blob, 4)
             .read_to_end(&mut start)
             .map_err(read)?;
-        // Zstd needs much memory. The slot that bounds this is taken by the media type, so the media type must be right.
+        // Zstd needs much memory, so its decoders are bounded by a slot. The media type decides whether the slot is
+        // taken, so the media type must be right.
         if stream::is_zstd(&start) && kind != Compression::Zstd {
             let said = quoted(&layer.media_type);
             return Err(FetchError::failed(format!(

@@ -1,7 +1,9 @@
-//! Decides what image a registry offers, from manifests and indexes with docker's and OCI's media types.
+//! Decides which image a registry offers for this machine. Reads manifests and indexes with the media types of docker
+//! and OCI.
 //!
-//! Invariants: a document is either an index or a manifest, by its media type and by its fields. A document that is both,
-//! or that has contradicting media types, is refused (CVE-2021-41190). Sizes are exactly those of the descriptors.
+//! Invariants: a document is either an index or a manifest, by its media type and by its fields. A document that is
+//! both, or that has contradicting media types, is refused (CVE-2021-41190). The size of each document is exactly that
+//! of its descriptor.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +14,7 @@ use crate::engine::images::config::Platform;
 use crate::engine::images::overlay;
 use crate::engine::images::reference::is_digest;
 
-/// Most entries that an index may have.
+/// Largest number of entries that an index may have.
 const MAX_ENTRIES: usize = 1024;
 
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
@@ -44,13 +46,13 @@ pub(super) enum Document {
     Manifest(Manifest),
 }
 
-/// Reason why the documents of a registry give no image for this machine.
+/// Reason why the documents of a registry lead to no image for this machine.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ManifestError {
     /// The document is not JSON of the expected form.
     #[error("the manifest is not one: {0}")]
     Syntax(#[from] serde_json::Error),
-    /// The document has the old schema 1.
+    /// The document is a manifest of the old schema 1.
     #[error(
         "it is an image of schema 1, which docker gave up in 2019; push it again with a current tool"
     )]
@@ -58,10 +60,11 @@ pub(super) enum ManifestError {
     /// The document has the fields of an index and of a manifest.
     #[error("the manifest is an index and a manifest at the same time")]
     TwoKinds,
-    /// The registry, or the document itself, gives the media type of an index to a manifest, or the reverse.
+    /// The registry, or the document itself, gives a manifest the media type of an index, or an index that of a
+    /// manifest.
     #[error("the registry says {} of a document that is not that", quoted(.0))]
     OtherKind(String),
-    /// The document says that it is not an image.
+    /// The document's own media type shows that the document is not an image.
     #[error("the manifest has the media type {}, which is no image", quoted(.0))]
     NoImage(String),
     /// The document is a manifest that names no configuration.
@@ -73,7 +76,7 @@ pub(super) enum ManifestError {
     /// The image has more layers than overlayfs can mount.
     #[error("the image has {0} layers; at most {most} can be mounted", most = overlay::MAX_LAYERS)]
     TooManyLayers(usize),
-    /// The media type of the configuration shows that this is not a container image.
+    /// The media type of the configuration shows that the image is not a container image.
     #[error("it is not a container image: its configuration is {}", quoted(.0))]
     NoContainerImage(String),
     /// A digest is not sha256, or does not have the form of a digest.
@@ -130,8 +133,8 @@ fn kind(media_type: &str) -> Kind {
     }
 }
 
-/// Parses a document. `content_type` is the media type in the answer's header, or in the descriptor that led to the
-/// document.
+/// Parses a document. `content_type` is the media type in the header of the registry's answer, or in the descriptor
+/// that led to the document.
 pub(super) fn parse(content_type: &str, bytes: &[u8]) -> Result<Document, ManifestError> {
     let content_type = content_type.split(';').next().unwrap_or_default().trim();
     let raw: Raw = serde_json::from_slice(bytes)?;
@@ -218,7 +221,8 @@ pub(super) fn compression(media_type: &str) -> Result<Compression, ManifestError
     })
 }
 
-/// Returns the entry of an index that runs best on this machine. The error lists the platforms in the index.
+/// Returns the entry of an index that runs best on this machine. If no entry runs on this machine, the error lists the
+/// platforms in the index.
 pub(super) fn choose<'a>(
     entries: &'a [Descriptor],
     host: &Platform,

@@ -1,4 +1,4 @@
-//! Pulls images from registries (OCI distribution v2). They are verified, and unpacked while they arrive.
+//! Pulls images from registries (OCI distribution v2). The images are verified, and unpacked while they arrive.
 //!
 //! ```text
 //! puller ─▶ pull ─▶ session (login) ─▶ crate::base::http_client
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariants: a registry is not trusted. Every size, count, time and digest is checked, and a pull that fails leaves
-//! nothing on the node. Credentials go only to the server for which they are meant. The threads of a pull end with the
-//! pull.
+//! nothing on the node. Credentials are sent only to the server for which they are meant. The threads of a pull end
+//! with the pull.
 
 mod blob;
 mod bounds;

@@ -1,6 +1,6 @@
-//! The progress of a pull. The threads of the pull write it, and other threads read it to show it.
+//! The progress of a pull. The threads of the pull write the progress, and other threads read it to show it to people.
 //!
-//! Invariants: no decision depends on it. The lock is held only to copy a text.
+//! Invariants: no decision depends on the progress. The lock is held only to copy a text.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -18,14 +18,14 @@ pub struct PullProgress {
     layers: AtomicU64,
     of_layers: AtomicU64,
     cuts: AtomicU64,
-    /// Time at which this try began, in milliseconds of [`Moment`]. `last_byte` is the time of the last byte, in the same
-    /// unit.
+    /// Time at which the present try of the pull began, in milliseconds of [`Moment`]. The field `last_byte` is the
+    /// time of the last byte, in the same unit.
     began: AtomicU64,
     last_byte: AtomicU64,
     cut: Mutex<Cut>,
 }
 
-/// The layers that were cut off and have had no byte since.
+/// The layers that were cut off and have got no byte since.
 #[derive(Debug, Default)]
 struct Cut {
     layers: u64,
@@ -33,7 +33,7 @@ struct Cut {
     why: String,
 }
 
-/// The progress of a pull at one time.
+/// The progress of a pull at the time of reading it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PullState {
@@ -47,7 +47,8 @@ pub struct PullState {
     pub of_layers: u64,
     /// Number of times that a layer was cut off and had to be continued.
     pub cuts: u64,
-    /// Milliseconds since the pull of the layers began. Before that, milliseconds since the registry was asked.
+    /// Milliseconds since the pull of the layers began. Until the layers begin, milliseconds since the registry was
+    /// asked.
     pub millis: u64,
     /// Milliseconds since the last byte of a layer arrived.
     pub quiet_millis: u64,
@@ -70,7 +71,7 @@ impl Default for PullProgress {
 }
 
 impl PullProgress {
-    /// Returns the progress of the pull now.
+    /// Returns the present state of the pull's progress.
     pub fn state(&self) -> PullState {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let since = |counter: &AtomicU64| now().saturating_sub(read(counter));
@@ -91,8 +92,8 @@ impl PullProgress {
         (cut.layers > 0).then(|| cut.why.clone())
     }
 
-    /// Notes that the pull of the layers begins at a server. The figures of an earlier server, which has failed, are
-    /// dropped.
+    /// Notes that the pull of the layers begins at a server. Sets the figures of an earlier server, which has failed,
+    /// back to 0.
     pub(super) fn begins(&self, layers: usize, bytes: u64) {
         *self.lock() = Cut::default();
         let now = now();
@@ -114,13 +115,15 @@ impl PullProgress {
         self.last_byte.store(now(), Ordering::Relaxed);
     }
 
-    /// Notes that a layer is unpacked. `bytes` is the number of its bytes that another pull has fetched.
+    /// Notes that a layer is unpacked. If another pull has fetched the layer, `bytes` is the layer's number of bytes.
+    /// Otherwise `bytes` is 0.
     pub(super) fn layer(&self, bytes: u64) {
         self.arrived(bytes);
         self.layers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that a layer was cut off and will be continued. `again` is true if no byte has come since its last cut.
+    /// Notes that a layer was cut off and will be continued. `again` is true if no byte of the layer has come since its
+    /// last cut.
     pub(super) fn cut(&self, why: &str, again: bool) {
         self.cuts.fetch_add(1, Ordering::Relaxed);
         let mut cut = self.lock();
@@ -128,7 +131,7 @@ impl PullProgress {
         why.clone_into(&mut cut.why);
     }
 
-    /// Notes that a byte has come of a layer that was cut off.
+    /// Notes that a byte of a layer has come after the layer was cut off.
     pub(super) fn continued(&self) {
         let mut cut = self.lock();
         cut.layers = cut.layers.saturating_sub(1);

@@ -1,7 +1,8 @@
-//! Runs one pull. It tries the mirrors and the registry in their order, and at each server the logins in their order.
+//! Runs one pull. The pull tries the mirrors and the registry in their order, and at each server the logins in their
+//! order.
 //!
-//! Invariant: another login is tried only if the server refuses the first one. After any other error the next server is
-//! tried.
+//! Invariant: the next login is tried only if the server refuses the login before it. After any other error the next
+//! server is tried.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +15,7 @@ use crate::base::http_client::{Client, Dialer, FetchError, Kind, WaysOut};
 use crate::base::locks::Locked;
 use crate::engine::images::store::LoadedImage;
 
-/// Advice for people whose registry does not work with TLS.
+/// Advice in the error text for a registry that does not work with TLS.
 const WAYS_OUT: WaysOut = WaysOut {
     without_tls: |host| {
         format!("a registry without TLS needs \"plainHTTP\": true in registries.hosts[{host:?}]")
@@ -24,10 +25,11 @@ const WAYS_OUT: WaysOut = WaysOut {
     },
 };
 
-/// Most logins that are tried at one server.
+/// Largest number of logins that are tried at one server.
 const MAX_CREDENTIALS: usize = 8;
 
-/// Pulls an image and commits it to the store. Blocks until this is done or stopped.
+/// Pulls an image and commits it to the store. Blocks until the image is committed, or until the pull fails or is
+/// stopped.
 pub(super) fn pull(shared: &Arc<Shared>, wanted: &Wanted) -> Result<LoadedImage, FetchError> {
     let (registry, repository) = wanted
         .image
@@ -70,7 +72,7 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Pulls the image. Tries each login until the server accepts one.
+    /// Pulls the image from this server. Tries one login after the other until the server accepts a login.
     fn pull(
         &self,
         own: Option<&Result<DockerConfig, DockerConfigError>>,
@@ -101,7 +103,7 @@ impl Server<'_> {
     }
 
     fn pull_as(&self, login: Option<Credential>) -> Result<LoadedImage, FetchError> {
-        // This stop ends the other layers when one layer has failed.
+        // This stop belongs to the try alone: when one layer has failed, the stop ends the other layers.
         let stop = self.wanted.stop.child();
         let Shared {
             sources, bounds, ..
@@ -111,8 +113,8 @@ impl Server<'_> {
         let client = Client::new(Dialer {
             stop: stop.clone(),
             pacing: bounds.pacing(),
-            // The certificates are read for each pull. So a long-lived process does not keep them in memory, and sees
-            // changes.
+            // The certificates are read for each pull. So a long-lived process does not keep the certificates in
+            // memory, and notices when they change.
             trust: Arc::new(move |authority| {
                 let mut known = known.locked();
                 if let Some((_, config)) = known.as_ref().filter(|(a, _)| a == authority) {

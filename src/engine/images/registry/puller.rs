@@ -1,4 +1,5 @@
-//! The implementor of [`Puller`]. Each pull has a thread, so that a caller that is cancelled can return at once.
+//! Implements [`Puller`] for registries. Each pull has a thread of its own, so that a caller that cancels the pull can
+//! return at once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,18 +19,19 @@ use crate::engine::images::manager::{PullError, PullRequest, Puller};
 use crate::engine::images::reference::Reference;
 use crate::engine::images::store::{ImageStore, LoadedImage};
 
-/// Stack size in bytes of the thread of a pull. The thread runs TLS, and parses JSON of at most 4 MiB.
+/// Stack size in bytes of the thread of a pull. The thread runs TLS, and parses JSON documents of at most 4 MiB.
 const STACK: usize = 1 << 20;
-/// Longest time that the caller waits for a cancelled pull. The pull may be looking up a name, and ends after that.
+/// Longest time that the caller waits for a cancelled pull. A pull that is looking up a host name cannot end at once,
+/// and ends after the lookup.
 const ENDING: Duration = Duration::from_secs(1);
 
-/// Pulls images from the registries in their names, or from mirrors. Clones share their downloads.
+/// Pulls images from the registries in the images' names, or from mirrors. Clones of a puller share their downloads.
 #[derive(Clone)]
 pub struct RegistryPuller {
     shared: Arc<Shared>,
 }
 
-/// A handle that ends every pull of a puller.
+/// A handle that ends all pulls of a puller.
 #[derive(Clone, Debug)]
 pub struct PullStop(Stop);
 
@@ -41,8 +43,8 @@ impl PullStop {
 }
 
 impl RegistryPuller {
-    /// Returns a puller that pulls into `store`. Docker's config.json is the file that `registries` names, or else the
-    /// first of `docker_configs` that exists.
+    /// Returns a puller that pulls into `store`. Docker's config.json is the file that `registries` names. If
+    /// `registries` names none, it is the first file of `docker_configs` that exists.
     pub fn new(store: ImageStore, registries: Registries, docker_configs: Vec<PathBuf>) -> Self {
         Self::with_bounds(store, registries, docker_configs, Bounds::default())
     }
@@ -82,7 +84,7 @@ impl RegistryPuller {
     /// Pulls an image, and writes the progress into `progress`.
     ///
     /// # Errors
-    /// Returns [`PullError`] if the pull failed or was cancelled. Then no part of the image is kept.
+    /// Returns [`PullError`] if the pull failed or was cancelled. In this case no part of the image is kept.
     pub fn pull_watched(
         &self,
         request: &PullRequest<'_>,
@@ -108,7 +110,7 @@ impl RegistryPuller {
     }
 }
 
-/// Waits for the result of a pull. After a cancellation it waits only for [`ENDING`].
+/// Waits for the result of a pull. After the caller has cancelled the pull, waits for the result at most [`ENDING`].
 fn wait(
     result: &Receiver<Result<LoadedImage, FetchError>>,
     stop: &Stop,

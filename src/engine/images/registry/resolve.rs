@@ -1,6 +1,6 @@
 //! Finds the manifest and the configuration of the image for this machine, from a tag or a digest.
 //!
-//! Invariant: every document is checked against the digest and the size that led to it.
+//! Invariant: every document is checked against the digest and the size in the descriptor that led to it.
 
 use super::bounds::{Bounds, MAX_CONFIG, MAX_MANIFEST};
 use super::manifest::{self, ACCEPT, Descriptor, Document, Manifest};
@@ -12,22 +12,22 @@ use crate::engine::images::error::ImageError;
 use crate::engine::images::reference::{Reference, is_digest};
 use crate::engine::images::stream;
 
-/// Most documents in a chain of indexes and a manifest.
+/// Largest number of documents in a chain of indexes that ends with a manifest.
 const MAX_NESTING: usize = 4;
 
-/// Turns an error of the store or of its parsers into a [`FetchError`].
+/// Turns an error of the store, or of a parser of the store, into a [`FetchError`].
 pub(super) fn of_store(e: ImageError) -> FetchError {
     FetchError::failed(e.to_string())
 }
 
-/// An image with all its documents, which are complete and checked.
+/// An image with all its documents. The documents are complete and checked.
 pub(super) struct Resolved {
     pub(super) manifest: Manifest,
     pub(super) id: String,
     pub(super) config: Vec<u8>,
     /// Digests of the uncompressed layers, bottom first.
     pub(super) diff_ids: Vec<String>,
-    /// Digests of the manifest, which is the first, and of the indexes that led to it.
+    /// Digests of the manifest, which comes first, and of the indexes that led to the manifest.
     pub(super) digests: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
-//! Sends requests to one repository of one server, with its credentials.
+//! Sends requests to one repository of one server, with the credentials for this server.
 //!
-//! Invariants: credentials go to the server that asked for them. A token server that this server names gets them only if
-//! it is in the same domain or in the configuration. Credentials go over http only if the registry itself has no TLS.
-//! Only one thread at a time requests a token, and a token does not outlive the pull.
+//! Invariants: credentials go to the server that asked for them. A token server that this server names gets the
+//! credentials only if it is in the same domain or in the configuration. Credentials go over http only if the registry
+//! itself has no TLS. Only one thread at a time requests a token, and a token does not outlive the pull.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -17,19 +17,20 @@ use super::hosts::{Endpoint, Registries};
 use crate::base::http_client::{Answer, Ask, Client, FetchError, Kind, host_of, quoted, redirect};
 use crate::base::locks::Locked;
 
-/// A token counts as expired this long before its end.
+/// Time before the end of a token's life from which the token counts as expired.
 const MARGIN: Duration = Duration::from_secs(10);
-/// Shortest life of a token, and its life if the server names none. `LONGEST_LIFE` is the longest.
+/// Shortest time for which a token is used. It is also used if the server names no time. `LONGEST_LIFE` is the longest
+/// time.
 const LIFE: Duration = Duration::from_secs(60);
 const LONGEST_LIFE: Duration = Duration::from_secs(3600);
 
-/// Sends the requests to one repository of one server, with its credentials.
+/// Sends the requests to one repository of one server, with the credentials for this server.
 pub(super) struct Session {
     client: Client,
     bounds: Bounds,
-    /// Address below which all requests go; it ends with a slash.
+    /// Address below which all requests go; the address ends with a slash.
     base: String,
-    /// The scope in a request for a token, unless the server names another.
+    /// The scope in a request for a token, unless the server names another scope.
     scope: String,
     credential: Option<Credential>,
     endpoint: Endpoint,
@@ -37,12 +38,12 @@ pub(super) struct Session {
     authorization: Mutex<Authorization>,
 }
 
-/// The `authorization` header that requests send.
+/// The `authorization` header that requests send at present.
 #[derive(Default)]
 struct Authorization {
     header: Option<String>,
     expires: Option<Instant>,
-    /// Number of headers so far. It shows whether another thread has replaced a refused header already.
+    /// Number of headers until now. The number shows whether another thread has already replaced a refused header.
     generation: u64,
 }
 
@@ -66,7 +67,7 @@ impl Session {
         }
     }
 
-    /// Gets `manifests/TAG` or `blobs/DIGEST`. The status of the answer is 200 or 206.
+    /// Gets `manifests/TAG` or `blobs/DIGEST` from the repository. The status of the returned answer is 200 or 206.
     pub(super) fn get(
         &self,
         path: &str,
@@ -113,8 +114,8 @@ impl Session {
         (header, now.generation)
     }
 
-    /// Returns the header that answers a refusal. If another thread has got a new header meanwhile, returns that header.
-    /// Other threads wait until this call returns.
+    /// Returns a new `authorization` header after the server has refused a request. If another thread has got a new
+    /// header meanwhile, returns that header. Other threads wait until this call returns.
     fn authorize(
         &self,
         uri: &Uri,
@@ -133,7 +134,7 @@ impl Session {
             let (token, life) = self.token(uri, challenge)?;
             (format!("Bearer {token}"), Some(life))
         } else if of("basic").is_some() {
-            // If this header was refused before, it would be refused again.
+            // A header that the server has refused is not used again, because the server would refuse it again.
             let header = self.basic().filter(|h| now.header.as_ref() != Some(h));
             (header.ok_or_else(|| self.refused(&host_of(uri)))?, None)
         } else {
@@ -171,7 +172,8 @@ impl Session {
         }
     }
 
-    /// Requests a token from the token server that a challenge names. Returns it with the time for which it is used.
+    /// Requests a token from the token server that a challenge names. Returns the token, and the time for which it is
+    /// used.
     fn token(
         &self,
         registry: &Uri,
@@ -212,7 +214,7 @@ impl Session {
         }
     }
 
-    /// Returns an error if the login would go to a token server that may not belong to the registry's owner.
+    /// Returns an error if the login would be sent to a token server that may not belong to the registry's owner.
     fn check_server(&self, realm: &Uri) -> Result<(), FetchError> {
         let host = realm.host().unwrap_or_default();
         if self.credential.is_none() || self.registries.is_token_server(&self.endpoint, host) {
@@ -253,7 +255,7 @@ fn login(authorization: Option<&str>) -> Vec<(&'static str, String)> {
     header.into_iter().collect()
 }
 
-/// Returns the address of the token server. Fails if it has no TLS although the registry has TLS.
+/// Returns the address of the token server. Fails if the token server has no TLS although the registry has TLS.
 fn realm_of(registry: &Uri, realm: &str) -> Result<Uri, FetchError> {
     let refuse = |why: &str| {
         let host = host_of(registry);
@@ -323,8 +325,8 @@ struct OneError {
     message: String,
 }
 
-/// Returns the answer if its status is 200 or 206. Otherwise returns the error that the status means, with the registry's
-/// own text.
+/// Returns the answer if its status is 200 or 206. Otherwise returns the error for the status, with the registry's own
+/// text.
 fn checked(answer: Answer, path: &str) -> Result<Answer, FetchError> {
     let status = answer.status;
     if matches!(status, 200 | 206) {

@@ -1,4 +1,4 @@
-//! A bounded number of slots for workers. The worker that came first gets the next slot.
+//! A bounded number of slots for workers. The worker that has waited longest gets the next slot.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::base::locks::Locked;
 
-/// Longest time until a waiting worker checks again if its wait is cancelled.
+/// Longest time until a waiting worker checks again whether its wait is cancelled.
 const SLICE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ struct State {
     next: u64,
 }
 
-/// A bounded number of slots. Workers get them in the order in which they came.
+/// A bounded number of slots. Workers get the slots in the order in which they asked for a slot.
 #[derive(Clone, Debug)]
 pub(in crate::engine::images) struct Slots(Arc<(Mutex<State>, Condvar)>);
 
@@ -81,7 +81,7 @@ mod tests {
         let (send, receive) = crossbeam_channel::bounded(2);
         std::thread::scope(|scope| {
             for n in 0..2 {
-                // Each thread asks for a slot only when the one before waits.
+                // Each thread asks for a slot only when the thread before it waits.
                 while slots.lock().waiting.len() < n {
                     std::thread::yield_now();
                 }
