@@ -1,11 +1,12 @@
 //! The cgroups that a command joins. The command also gets a leaf cgroup of its own, by which all its processes are
 //! killed (exec-in-container 5).
 //!
-//! Decisions: the leaf lies *below* the cgroup of the container's first process, on pure v2 too. The no-internal-process
-//! rule forbids this only where controllers are enabled for children, and a v2 cgroup that holds a process has none
-//! enabled. Below it, the command stays under the container's own limits. Beside it, the command would escape them.
-//! Without v2 the leaf lies in the freezer hierarchy, which can stop the processes while they are killed. Processes that
-//! a command leaves behind are killed with its leaf, so that nothing stays on the node.
+//! Decisions: the leaf lies *below* the cgroup of the container's first process, also if the node has only v2. The
+//! no-internal-process rule of v2 forbids a leaf only in a cgroup that has controllers enabled for children, and a
+//! cgroup that holds a process has none enabled. Below the container's cgroup, the command stays under the container's
+//! own limits. Beside this cgroup, the command would escape the limits. Without v2 the leaf lies in the freezer
+//! hierarchy of v1, which can stop the processes before they are killed. Processes that a command leaves behind are
+//! killed with its leaf, so no process stays on the node.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -26,13 +27,13 @@ use super::error::ExecError;
 use crate::base::sys::mountinfo::Mount;
 use crate::base::sys::{cgroup_mounts, cgroup_tree};
 
-/// Longest time for the removal of a leaf. After it the removal is left for later.
+/// Longest time that a command's end waits for the removal of its leaf. After this time the removal is left for later.
 const REMOVE_LIMIT: Duration = Duration::from_millis(500);
 
 /// A mounted cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hierarchy {
-    /// Names of the v1 controllers, or `name=…`. Empty for v2.
+    /// Names of the v1 controllers of the hierarchy, or `name=…`. Empty for v2.
     names: Vec<String>,
     /// The cgroup that lies at the hierarchy's mount point.
     root: String,
@@ -58,8 +59,8 @@ fn hierarchies(mounts: Vec<Mount>) -> Vec<Hierarchy> {
 }
 
 fn mounted() -> &'static [Hierarchy] {
-    // Hierarchies are mounted at boot and stay. They are read once, because mountinfo is long on a node with many
-    // containers.
+    // Hierarchies are mounted at boot and stay mounted. So their list is read only once: mountinfo is long on a node
+    // with many containers.
     static MOUNTED: OnceLock<Vec<Hierarchy>> = OnceLock::new();
     MOUNTED.get_or_init(|| hierarchies(cgroup_mounts::read().unwrap_or_default().used))
 }
@@ -71,7 +72,7 @@ pub(super) struct Place {
     dir: PathBuf,
     /// The file into which a process with a single thread is written to join the cgroup.
     join: PathBuf,
-    /// The file that says whether the cgroup is frozen. None if this hierarchy cannot freeze it.
+    /// The file that says whether the cgroup is frozen. None if this hierarchy cannot freeze cgroups.
     state: Option<PathBuf>,
 }
 
@@ -95,7 +96,8 @@ impl Place {
     }
 }
 
-/// Returns a directory for each line of `/proc/PID/cgroup` that has a hierarchy among `mounts`.
+/// Returns the cgroup directory for each line of `/proc/PID/cgroup`, the text `cgroups`. Leaves out lines without a
+/// hierarchy among `mounts`.
 fn places(cgroups: &str, mounts: &[Hierarchy]) -> Vec<Place> {
     let place = |line: &str| {
         let mut parts = line.splitn(3, ':');
@@ -126,13 +128,14 @@ fn places(cgroups: &str, mounts: &[Hierarchy]) -> Vec<Place> {
     cgroups.lines().filter_map(place).collect()
 }
 
-/// Returns a directory for each line of `/proc/PID/cgroup` that has a hierarchy mounted on this node.
+/// Returns the cgroup directory for each line of `/proc/PID/cgroup`, the text `cgroups`. Leaves out lines without a
+/// hierarchy that is mounted on this node.
 pub(super) fn places_of(cgroups: &str) -> Vec<Place> {
     places(cgroups, mounted())
 }
 
-/// Tells whether the container is frozen. A process that joins a frozen cgroup does not run. On v1 it cannot even be
-/// killed.
+/// Tells whether the container is frozen. A process that joins a frozen cgroup does not run. In a frozen cgroup of v1 a
+/// process cannot even be killed.
 fn frozen(places: &[Place]) -> bool {
     let states = places
         .iter()
@@ -146,14 +149,14 @@ fn frozen(places: &[Place]) -> bool {
     states.into_iter().any(|s| frozen(&s))
 }
 
-/// Returns the first bytes of a file, from a single read.
+/// Returns the first 16 bytes of a file, which are read with a single system call.
 fn read(file: &Path) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
     let fd = open(file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
     nix::unistd::read(&fd, &mut bytes).ok().map(|_| bytes)
 }
 
-/// Returns a name that no other command has since this boot.
+/// Returns a name for the leaf of a command. No other command since this boot has this name.
 pub(super) fn unique() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!(
@@ -196,8 +199,8 @@ impl Cgroups {
     }
 }
 
-/// Returns the file of the cgroup that the index in a report means. The index counts the v1 cgroups in their order, and
-/// then the v2 cgroup.
+/// Returns the file of a cgroup for the index in a report of a failed step. The index counts the v1 cgroups in their
+/// order, and after them the v2 cgroup.
 pub(super) fn name(places: &[Place], index: usize) -> Option<String> {
     let (v2, v1): (Vec<&Place>, Vec<_>) = places.iter().partition(|p| p.v2);
     v1.into_iter()
@@ -206,7 +209,7 @@ pub(super) fn name(places: &[Place], index: usize) -> Option<String> {
         .map(|p| p.join.display().to_string())
 }
 
-/// The leaf cgroup of one command. The owner of this value removes the cgroup.
+/// The leaf cgroup of one command. The owner of this value must remove the cgroup.
 #[derive(Debug)]
 pub(super) struct Leaf {
     dir: PathBuf,
@@ -214,8 +217,8 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    /// Makes a leaf in the v2 tree, or else in the freezer's tree. Returns `None` if both fail; then only the process
-    /// group can be killed.
+    /// Makes a leaf in the v2 tree. If this fails, makes a leaf in the tree of the v1 freezer. Returns `None` if both
+    /// fail; without a leaf only the process group of the command can be killed.
     fn make(places: &[Place], name: &str) -> Option<Leaf> {
         let killable = |v2| places.iter().find(move |p| p.state.is_some() && p.v2 == v2);
         for p in killable(true).into_iter().chain(killable(false)) {
@@ -233,7 +236,7 @@ impl Leaf {
         self.dir.parent()
     }
 
-    /// Kills every process in the leaf, even those that are started meanwhile.
+    /// Kills every process in the leaf, including processes that are started meanwhile.
     pub(super) fn kill(&self) {
         if self.v2 && fs::write(self.dir.join("cgroup.kill"), "1").is_ok() {
             return;
@@ -255,12 +258,12 @@ impl Leaf {
         for pid in cgroup_tree::processes(&self.dir) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
-        // The command may have frozen a cgroup of its own below the leaf.
+        // The command may have frozen a cgroup of its own below the leaf, so every cgroup below the leaf is thawed too.
         cgroup_tree::write_to_each(&self.dir, file, thaw);
     }
 
-    /// Waits until the leaf is frozen, at most 50 ms. On v1 a busy task is frozen a moment later, and each read of the
-    /// file tries again.
+    /// Waits until the leaf is frozen, at most 50 ms. On v1 a busy task may be frozen a moment later, and each read of
+    /// `freezer.state` makes the kernel try again.
     fn wait_frozen(&self) {
         let until = Instant::now() + Duration::from_millis(50);
         let done = || match self.v2 {
@@ -282,8 +285,8 @@ impl Leaf {
                 Ok(()) => return true,
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => return true,
                 Err(_) if Instant::now() >= until => return false,
-                // This comes after the first attempt, because a list of cgroups costs as much as a new cgroup, and hardly
-                // any command makes cgroups below its own.
+                // Cgroups below the leaf are looked for only after the first failed removal. Hardly any command makes
+                // cgroups below its own, and a list of cgroups costs as much as a new cgroup.
                 Err(_) if cgroup_tree::remove_below(&self.dir).0 > 0 => {}
                 Err(_) => {
                     self.kill();
@@ -307,7 +310,7 @@ impl Leaf {
                     );
                 }
             }
-            // On v1 no event says that a cgroup is empty.
+            // On v1 there is no event for a cgroup that becomes empty, so this waits 1 ms.
             _ => drop(nix::poll::poll(&mut [], PollTimeout::from(1u8))),
         }
     }
@@ -358,8 +361,8 @@ mod tests {
         assert_ne!(unique(), unique());
     }
 
-    /// Kills a leaf below the root of the v2 or the freezer hierarchy. It has a shell and five more processes, and three
-    /// of these are outside of the shell's process group.
+    /// Kills a leaf below the root of the v2 or the freezer hierarchy. The leaf has a shell and five more processes,
+    /// three of them outside of the shell's process group.
     fn check_freeze_and_kill(v2: bool) {
         let root = mounted().iter().find(|m| {
             if v2 {
@@ -425,7 +428,8 @@ mod tests {
         check_freeze_and_kill(false);
     }
 
-    /// A process that may mount the hierarchy in a user namespace of its own can nest cgroups to any depth.
+    /// Cgroups below a leaf are removed with the leaf, even if they are nested deeper than a stack could hold. A
+    /// process that may mount the hierarchy in a user namespace of its own can nest cgroups to any depth.
     #[test]
     fn cgroups_nested_deeper_than_a_stack_go_with_the_leaf() {
         let Some(root) = mounted().iter().find(|m| m.names.is_empty()) else {

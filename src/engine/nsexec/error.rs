@@ -1,5 +1,5 @@
-//! Reasons why a command could not be run. The cause is podprobe or the state of the container, never a failure of the
-//! command.
+//! Reasons why a command could not be run. The cause lies in podprobe or in the state of the container, and is never a
+//! failure of the command.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use nix::errno::Errno;
 
 use crate::base::sys::enter::{Report, Step};
 
-/// Reason why a command could not be run. It says nothing about the health of the container: the probe's result is
-/// *unknown*, not *failure* (kubelet-probes 3.2).
+/// Reason why a command could not be run. This error says nothing about the health of the container: the probe's result
+/// is *unknown*, not *failure* (kubelet-probes 3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecError {
-    /// The container's first process has ended, or its pid belongs to another process now.
+    /// The container's first process has ended. The pid of this process may belong to another process now.
     NotRunning {
         /// The pid of the container's first process.
         pid: i32,
     },
-    /// The container is frozen. Nothing can run in it until it is thawed.
+    /// The container is frozen. No command can run in the container until it is thawed.
     Paused,
     /// The request or the container's config.json has an error.
     Invalid(String),
-    /// The container has no file system of its own for terminals, or gives no terminal.
+    /// The container has no file system of its own for terminals, or this file system gives no terminal.
     Terminal(String),
     /// A step in the new process failed before the command was executed.
     Step {
@@ -31,7 +31,7 @@ pub enum ExecError {
         /// The error number (errno).
         errno: i32,
     },
-    /// A system call of the daemon failed. Descriptors, processes or memory may be used up.
+    /// A system call of the daemon failed. For example, descriptors, processes or memory are used up.
     Os {
         /// The failed operation: `cannot <verb> <object>`.
         what: String,
@@ -42,11 +42,11 @@ pub enum ExecError {
     StartTimeout(u64),
     /// The process was killed before it executed the command.
     Killed,
-    /// The daemon stops, and ends its commands.
+    /// The daemon is stopping, and ends all its commands.
     Interrupted,
     /// The caller cancelled the command.
     Cancelled,
-    /// The exec helper, which makes the processes of commands, ended before the command was executed, at each try.
+    /// The exec helper, which makes the processes of commands, ended before the command was executed, at every attempt.
     SpawnerLost,
     /// The exec helper, which makes the processes of commands, cannot be started or does not answer.
     Helper(String),

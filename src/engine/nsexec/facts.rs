@@ -1,9 +1,9 @@
 //! Facts from `/proc` about the container's first process and about this process.
 //!
-//! Invariants: the pidfd is opened first, and the caller checks it again after the last read. So all facts are about the
-//! process of the pidfd, and the start time shows that it is the right process. Facts that do not change while a
-//! container runs are read once. They are kept as numbers and texts, never as descriptors: after a container's end only a
-//! small [`Seen`] is left.
+//! Invariants: the pidfd of the first process is opened before its facts are read, and the caller checks the pidfd
+//! again after the last read. So all facts are about the process of the pidfd, and the start time shows that this is
+//! the right process. Facts that do not change while a container runs are read once. They are kept as numbers and
+//! texts, never as descriptors: after a container's end only a small [`Seen`] is left.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -22,8 +22,9 @@ use crate::base::locks::Locked;
 use crate::base::sys;
 use crate::base::sys::task::{PidFd, parse_start_time};
 
-/// Namespace files of `/proc/PID/ns`, with their CLONE_NEW* flags. User namespaces are not entered: podprobe gives
-/// containers none, and a namespace that the first process has made is not for commands.
+/// Namespace files of `/proc/PID/ns`, with their CLONE_NEW* flags. User namespaces are not in the list, because
+/// podprobe gives containers no user namespace, and a user namespace that the first process has made is not for
+/// commands.
 const NAMESPACES: [(&str, i32); 6] = [
     ("mnt", libc::CLONE_NEWNS),
     ("pid", libc::CLONE_NEWPID),
@@ -33,13 +34,15 @@ const NAMESPACES: [(&str, i32); 6] = [
     ("cgroup", libc::CLONE_NEWCGROUP),
 ];
 
-/// Largest part in bytes of a container's passwd file that is read.
+/// Upper limit in bytes for the part of a container's passwd file that is read.
 const PASSWD_LIMIT: u64 = 1 << 20;
 
-/// Largest part in bytes of a file of `/proc` that is read. The files in use have a few hundred bytes.
+/// Upper limit in bytes for the part of a file of `/proc` that is read. The files that are read have a few hundred
+/// bytes.
 const PROC_LIMIT: u64 = 1 << 20;
 
-/// Most containers with kept facts. A node has some hundred. At the limit all facts are dropped, and read again.
+/// Largest number of containers with kept facts. A node has some hundred containers. At this limit all kept facts are
+/// dropped, and read again when they are needed.
 const SEEN_LIMIT: usize = 512;
 
 #[derive(Debug)]
@@ -47,36 +50,37 @@ pub(super) struct Facts {
     pub(super) pidfd: PidFd,
     /// Descriptor of the container's root directory.
     pub(super) root: OwnedFd,
-    /// The facts about the container's first process that are kept, with its cgroups.
+    /// The kept facts about the container's first process, including its cgroups.
     pub(super) seen: Arc<Seen>,
     pub(super) known: Known,
 }
 
-/// The facts about a container's first process that stay as they are while it runs. Its cgroups are among them, until it
-/// is moved.
+/// The facts about a container's first process that do not change while the process runs. Its cgroups change only when
+/// the process is moved.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// Inode of the pidfd. From Linux 6.9 on, it identifies the process: no other process of this boot has it. None on
-    /// older kernels.
+    /// Inode of the pidfd. From Linux 6.9 on, this number identifies the process: no other process of this boot has the
+    /// same number. None on older kernels.
     pub(super) inode: Option<u64>,
-    /// CLONE_NEW* flags of the namespaces that differ from this process's.
+    /// CLONE_NEW* flags of the container's namespaces that differ from those of this process.
     pub(super) namespaces: i32,
     /// Content of `/proc/PID/cgroup`.
     pub(super) cgroups: String,
     pub(super) places: Vec<Place>,
 }
 
-/// The facts that are kept about containers. The key is the pid and the start time of the first process.
+/// The facts that are kept about containers. The key is the pid and the start time of a container's first process.
 pub(super) static SEEN: Mutex<BTreeMap<(i32, u64), Arc<Seen>>> = Mutex::new(BTreeMap::new());
 
 /// The facts from which the plan for a command is made.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    /// CLONE_NEW* flags of the namespaces that differ from this process's.
+    /// CLONE_NEW* flags of the container's namespaces that differ from those of this process.
     pub(super) namespaces: i32,
     /// Permitted capabilities of this process.
     pub(super) permitted: u64,
-    /// Content of the container's `/etc/passwd`. Empty if the container has no such file, or if it cannot be read.
+    /// Content of the container's `/etc/passwd`. Empty if the container has no such file, or if the file cannot be
+    /// read.
     pub(super) passwd: String,
 }
 
@@ -116,8 +120,8 @@ impl Facts {
         })
     }
 
-    /// Tells whether the container's first process still runs. If so, everything that was read before is about this
-    /// process.
+    /// Tells whether the container's first process still runs. If it runs, everything that was read before is about
+    /// this process.
     pub(super) fn still_running(&self) -> bool {
         self.pidfd
             .wait(std::time::Duration::ZERO)
@@ -125,8 +129,8 @@ impl Facts {
     }
 }
 
-/// Returns the passwd file below a container's root. Returns an empty text if the file is missing or cannot be read. Does
-/// not leave the root, and does not wait on a file that is not a regular file.
+/// Returns the content of the passwd file below a container's root. Returns an empty text if the file is missing or
+/// cannot be read. Does not leave the root, and does not wait on a file that is not a regular file.
 pub(super) fn passwd_below(root: &OwnedFd) -> String {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let how = OpenHow::new()
@@ -144,8 +148,8 @@ pub(super) fn passwd_below(root: &OwnedFd) -> String {
 }
 
 impl Seen {
-    /// Returns the facts about the process: kept facts, or else new ones. Fails if the pid belongs to another process
-    /// now.
+    /// Returns the facts about the container's first process: the kept facts if there are any, or else facts that are
+    /// read now. Fails if the pid belongs to another process now.
     fn of(
         target: &Target<'_>,
         proc: BorrowedFd<'static>,
@@ -155,8 +159,8 @@ impl Seen {
         let inode = inode(pidfd);
         let key = (target.pid, target.start_time);
         let old = SEEN.locked().get(&key).cloned();
-        // start times count in hundredths of a second: the inode distinguishes two processes that started at the same
-        // time
+        // start times count in hundredths of a second, so two processes with the same pid may have the same start time:
+        // the inode distinguishes them
         if old.as_ref().is_some_and(|s| s.inode != inode) {
             return Err(gone(Errno::ESRCH, "find the process"));
         }
@@ -215,7 +219,7 @@ fn path_of(pid: i32, name: &str) -> CString {
 fn inode(pidfd: &PidFd) -> Option<u64> {
     /// Type of the file system of pidfds (`PID_FS_MAGIC`).
     const PIDFS: u64 = 0x5049_4446;
-    // On older kernels all pidfds share one anonymous inode. A single pidfd shows which kernel this is.
+    // On older kernels all pidfds share one anonymous inode. Any pidfd shows which kind of kernel this is.
     static UNIQUE: OnceLock<bool> = OnceLock::new();
     let unique =
         || nix::sys::statfs::fstatfs(pidfd).is_ok_and(|s| s.filesystem_type().0 as u64 == PIDFS);
@@ -225,7 +229,7 @@ fn inode(pidfd: &PidFd) -> Option<u64> {
     Some(fstat(pidfd).ok()?.st_ino)
 }
 
-/// Checks that the process has the start time of the container's first process, and has not ended.
+/// Checks that the process with the target's pid has the start time of the container's first process and has not ended.
 fn check_start(
     target: &Target<'_>,
     proc: BorrowedFd<'_>,
@@ -252,7 +256,7 @@ pub(super) fn read_at(dir: BorrowedFd<'_>, name: &CStr) -> Result<String, Errno>
             .read_to_end(&mut bytes);
         read.map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
     }
-    // A process can choose its own name, which may not be UTF-8.
+    // The file may hold the name of a process. A process can choose its own name, which may not be UTF-8.
     Ok(String::from_utf8(bytes)
         .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
 }
@@ -275,8 +279,8 @@ fn identity(dir: BorrowedFd<'_>, path: &CStr) -> Result<Identity, Errno> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Returns the identity of a namespace of this process. All its threads stay in the same namespaces, except the network
-/// namespace.
+/// Returns the identity of a namespace of this process. All threads of this process stay in the same namespaces, except
+/// the network namespace.
 fn own(proc: BorrowedFd<'static>, name: &str) -> Result<Identity, Errno> {
     identity(
         proc,
@@ -284,8 +288,8 @@ fn own(proc: BorrowedFd<'static>, name: &str) -> Result<Identity, Errno> {
     )
 }
 
-/// Returns an error if the container has a time namespace. A process that shares its memory cannot enter it, and no
-/// runtime for Kubernetes makes one.
+/// Returns an error if the container has a time namespace. A process that shares the daemon's memory cannot enter a
+/// time namespace, and no runtime for Kubernetes makes one.
 fn check_time_namespace(proc: BorrowedFd<'static>, pid: i32) -> Result<(), ExecError> {
     let same =
         own(proc, "time").and_then(|ours| Ok(ours == identity(proc, &path_of(pid, "ns/time"))?));

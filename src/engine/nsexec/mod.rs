@@ -1,16 +1,16 @@
 //! Runs a command inside a running container without an OCI runtime (exec-in-container 1 to 5).
 //!
-//! [`plan`] decides everything from config.json and `/proc`. [`spawner`] lends a small process, which starts the two
-//! processes of a command ([`crate::base::sys::enter`]). [`run`] waits, reads and kills. [`cgroup`] makes the leaf cgroup
-//! by which all processes of a command are killed. [`stream()`] starts a command for a client and hands over its streams.
-//! [`terminal`] opens a terminal of the container for such a command.
+//! [`plan`] decides everything from config.json and `/proc`. [`spawner`] lends a spawner, a small process that starts
+//! the two processes of a command ([`crate::base::sys::enter`]). [`run`] waits, reads and kills. [`cgroup`] makes the
+//! leaf cgroup by which all processes of a command are killed. [`stream()`] starts a command for a client and hands
+//! over its streams. [`terminal`] opens a terminal of the container for such a command.
 //!
 //! Invariants:
 //! - A container is entered by pid *and* start time. Nothing is entered if the pid belongs to another process now.
-//! - A command has what the container's first process was given, and nothing of the daemon.
+//! - A command has the settings that the container's first process was given, and nothing of the daemon.
 //! - Privileges are dropped before the process is visible in the container. This is stricter than exec-in-container 3,
-//!   which drops them in the second child: a container with CAP_SYS_PTRACE could use the time between.
-//! - When `exec` returns, none of its processes, cgroups and descriptors is left, not even a background process of the
+//!   which drops the privileges in the second child: a container with CAP_SYS_PTRACE could trace the child before.
+//! - When `exec` returns, no process, cgroup or descriptor of the command is left, not even a background process of the
 //!   command. A process that does not die within 5 s (hung in the kernel) is reaped by a later exec, with a warning.
 //! - Needs Linux 5.11 (setns through a pidfd, close_range). SIGCHLD must not be ignored in the daemon.
 
@@ -62,21 +62,22 @@ pub struct Target<'a> {
     pub start_time: u64,
     /// Content of the container's OCI config.json.
     pub config: &'a Config,
-    /// The container's cgroup below each hierarchy, as a hint for messages. `/proc/PID/cgroup` decides.
+    /// The container's cgroup below each hierarchy. It is only a hint for messages: the cgroups to join are those of
+    /// `/proc/PID/cgroup`.
     pub cgroup: &'a str,
 }
 
 /// Settings for running a command.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
-    /// Path of the podprobe binary. It is started once more, as `podprobe nsexec`, and makes the processes of all
-    /// commands.
+    /// Path of the podprobe binary. The binary is started once more, as `podprobe nsexec`, and makes the processes of
+    /// all commands.
     pub helper: PathBuf,
-    /// A descriptor that is readable or closed when the daemon stops. Then every command is killed, and none is started
-    /// any more.
+    /// A descriptor that becomes readable or is closed when the daemon stops. Every command is killed at that time, and
+    /// no further command is started.
     pub interrupt: Option<BorrowedFd<'a>>,
-    /// A descriptor that is readable or closed when the caller cancels this command. Then only this command is killed, or
-    /// not started any more.
+    /// A descriptor that becomes readable or is closed when the caller cancels this command. This command is killed at
+    /// that time, or is not started any more. Other commands go on.
     pub cancel: Option<BorrowedFd<'a>>,
 }
 
@@ -90,7 +91,8 @@ impl Default for Options<'_> {
     }
 }
 
-/// The bounds of a command: its time, and the number of bytes of its output that are kept.
+/// The bounds of a command: its time, the number of bytes of its output that are kept, and the descriptors that end it
+/// early.
 #[derive(Clone, Copy)]
 struct Limits<'a> {
     timeout: Duration,
@@ -100,7 +102,7 @@ struct Limits<'a> {
 }
 
 impl Limits<'_> {
-    /// Returns the reason why the command must end at once, if there is one.
+    /// Returns the reason why the command must end at once. Returns None if it may go on.
     fn told(&self) -> Option<ExecError> {
         let is_set = |fd: Option<BorrowedFd<'_>>| fd.is_some_and(run::is_readable);
         if is_set(self.interrupt) {
@@ -110,12 +112,12 @@ impl Limits<'_> {
     }
 }
 
-/// Number of times that a command is started again if its spawner was killed before the command was executed. At this
-/// time the spawner shares memory with a process in the container. So a container that is out of memory may kill it each
-/// time.
+/// Number of times that a command is started again if its spawner was killed before the command was executed. Until the
+/// command is executed, the spawner shares memory with a process in the container. So a container that is out of memory
+/// may kill the spawner each time.
 const RETRIES: usize = 3;
 
-/// Runs `command` in the container and waits for it. It calls [`exec_with`] with the running binary as helper.
+/// Runs `command` in the container and waits for its end. Calls [`exec_with`] with the running binary as helper.
 ///
 /// # Errors
 /// Returns the error of [`exec_with`].
@@ -128,12 +130,12 @@ pub fn exec(
     exec_with(&Options::default(), target, command, timeout, limit)
 }
 
-/// Runs `command` in the container and waits for it. `timeout` counts from the command's execve; the start has 10 s of
-/// its own. `limit` is the number of bytes of stdout and stderr together that are kept. A file that is missing or not
-/// executable counts as an exit with code 127 or 126, with the reason as output.
+/// Runs `command` in the container and waits for its end. `timeout` counts from the command's execve; the start before
+/// it has a limit of its own, 10 s. `limit` is the number of bytes of stdout and stderr together that are kept. A file
+/// that is missing or not executable counts as an exit with code 127 or 126, with the reason as output.
 ///
 /// # Errors
-/// Returns an [`ExecError`] if the command could not be run. It says nothing about the container's health.
+/// Returns an [`ExecError`] if the command could not be run. This error says nothing about the container's health.
 pub fn exec_with(
     options: &Options<'_>,
     target: &Target<'_>,
@@ -156,7 +158,7 @@ pub fn exec_with(
     })
 }
 
-/// Calls `run`, and calls it again, at most [`RETRIES`] times, if a spawner was lost.
+/// Calls `run`. If the spawner was lost, calls `run` again, at most [`RETRIES`] times.
 fn retried<T>(
     target: &Target<'_>,
     command: &[String],
@@ -185,7 +187,7 @@ fn prepare(target: &Target<'_>, command: &[String]) -> Result<(Facts, Plan), Exe
     Ok((facts, plan))
 }
 
-/// Starts a command, waits for it, and removes everything that it leaves.
+/// Starts a command, waits for its end, and removes everything that the command leaves.
 fn execute(
     facts: Facts,
     plan: Plan,
@@ -202,7 +204,8 @@ fn execute(
         Begun::NotExecuted(why) => return Ok(why.into()),
     };
     let (end, output) = run::wait(&procs, [out, err], limits);
-    // A report may come after the start, if the first child was killed before the second had executed its file.
+    // A report may come after the start. This happens if the first child was killed before the second child had
+    // executed its file.
     let late = procs.failed();
     let Finished { code, .. } = procs.finish();
     if let (End::Exited, Some(r)) = (&end, late) {
@@ -224,7 +227,7 @@ enum Begun {
     NotExecuted(NotExecuted),
 }
 
-/// The command's file could not be executed. The message has the words of runc.
+/// The command's file could not be executed. The message is the one of runc.
 struct NotExecuted {
     code: i32,
     message: String,
@@ -239,7 +242,7 @@ impl From<NotExecuted> for ExecOutcome {
     }
 }
 
-/// Starts a command with `ends` as its descriptors. Closes them in this process afterwards.
+/// Starts a command with `ends` as the command's descriptors. Closes these descriptors in this process afterwards.
 fn begin(
     facts: Facts,
     mut plan: Plan,
@@ -284,7 +287,8 @@ fn begin(
     let Err(why) = started else {
         return Ok(Begun::Running(procs, objects));
     };
-    // Until both children have ended, a command that counts as lost may still reach its execve.
+    // A command whose spawner was lost may still reach its execve. Whether it did is certain only when both children
+    // have ended.
     let Finished { executed, .. } = procs.finish();
     let why = match why {
         Started::Lost if executed => Started::Killed,
@@ -317,12 +321,12 @@ fn orders(plan: Plan) -> Orders {
     }
 }
 
-/// Returns the orders for the first process of a container. The same rules hold for commands in the container, so that
-/// both kinds of processes get the same. `root` is the container's root directory. `traceable` is true if another process
-/// may trace this one before it executes its program.
+/// Returns the orders for the first process of a container. They follow the rules for commands in the container, so
+/// that both kinds of processes get the same settings. `root` is the container's root directory. `traceable` is true if
+/// another process may trace the first process before this process executes its program.
 ///
 /// # Errors
-/// Returns an [`ExecError`] that names the setting which cannot be applied exactly.
+/// Returns an [`ExecError`] that names the setting that cannot be applied exactly.
 pub(crate) fn orders_of_first_process(
     process: &Process,
     seccomp: Option<&Seccomp>,
@@ -345,7 +349,7 @@ pub(crate) fn orders_of_first_process(
     })
 }
 
-/// Returns the error for a step that has failed in a container's first process.
+/// Returns the error for a step that has failed in the first process of a container.
 pub(crate) fn failed_step(r: Report, orders: &Orders) -> ExecError {
     let object = match r.step {
         Step::Cwd => cwd_object(&orders.cwd, r.index),
@@ -365,7 +369,7 @@ fn cwd_object(cwd: &CString, index: usize) -> String {
     }
 }
 
-/// The objects of the steps of a start, for error texts.
+/// The names of the objects that the steps of a start work on, for error texts.
 struct Objects {
     seen: Arc<Seen>,
     limits: Vec<String>,
@@ -399,8 +403,8 @@ fn object(r: Report, objects: &Objects) -> String {
     named.unwrap_or_else(|| "container".into())
 }
 
-/// Returns the outcome if the command's file cannot be executed. This is a failure of the probe, with the words of runc,
-/// unless resources of the node are used up: then it is an error.
+/// Returns the outcome for a command's file that cannot be executed. The outcome is a failure of the probe, with the
+/// words of runc. If resources of the node are used up, returns an error instead.
 fn not_executable(errno: Errno, command: &[String]) -> Result<NotExecuted, ExecError> {
     let name = command.first().map_or("", String::as_str);
     let lower = |e: Errno| e.desc().to_lowercase();

@@ -1,7 +1,8 @@
-//! Decides the exact values of every step, from config.json and the facts of `/proc`. Pure.
+//! Decides the exact values of every step of a command's start, from config.json and the facts of `/proc`. Pure.
 //!
-//! Invariants: a command gets what the container's first process was given (capabilities, ids, limits, environment,
-//! directory). Nothing comes from the daemon's own environment. A setting that cannot be applied exactly is an error.
+//! Invariants: a command gets the settings that the container's first process was given (capabilities, ids, limits,
+//! environment, directory). Nothing comes from the daemon's own environment. A setting that cannot be applied exactly
+//! is an error.
 
 use std::ffi::CString;
 
@@ -15,8 +16,8 @@ use crate::engine::seccomp::Filter;
 
 const SYS_PTRACE: u64 = 1 << 19;
 
-/// Resource limits by name. Their numbers differ between architectures, and the type of the numbers between glibc and
-/// musl.
+/// Resource limits by name. The numbers of the limits differ between architectures. The type of these numbers differs
+/// between glibc and musl.
 #[allow(clippy::unnecessary_cast)]
 const LIMITS: [(&str, u32); 16] = [
     ("RLIMIT_AS", libc::RLIMIT_AS as u32),
@@ -42,7 +43,7 @@ const LIMITS: [(&str, u32); 16] = [
 pub(super) struct Plan {
     pub(super) argv: Vec<CString>,
     pub(super) envp: Vec<CString>,
-    /// Paths of the command's file, tried in this order.
+    /// Paths at which the command's file may be, tried in this order.
     pub(super) files: Vec<CString>,
     pub(super) cwd: CString,
     pub(super) uid: u32,
@@ -60,11 +61,13 @@ pub(super) struct Plan {
     /// (exec-in-container 2).
     pub(super) seccomp: Option<Filter>,
     pub(super) namespaces: i32,
-    /// True if the container may trace the command's process as soon as it sees this process (exec-in-container 4).
+    /// True if the container may trace the command's process as soon as the process is visible in the container
+    /// (exec-in-container 4).
     pub(super) traceable: bool,
 }
 
-/// The part of config.json that a command needs. The rest (mounts, limits, hooks) is several times as long.
+/// The part of config.json that a command needs. The parts that a command does not need (mounts, limits, hooks) are
+/// several times as long.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Config {
     /// Settings of the container's first process.
@@ -81,7 +84,7 @@ pub struct Filtered {
     pub seccomp: Option<Seccomp>,
 }
 
-/// Tells whether the process gets no home directory from its environment. Then the container's passwd file is needed.
+/// Tells whether the container's passwd file is needed: the environment of the process has no home directory.
 pub(super) fn needs_passwd(process: &Process) -> bool {
     !process.env.iter().any(|e| names_home(e))
 }
@@ -148,7 +151,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// Adds TERM to the environment if it is missing. With a terminal a command has it, as with containerd.
+    /// Adds TERM to the environment if it is missing. A command with a terminal has this variable, as with containerd.
     pub(super) fn add_term(&mut self) {
         if !self.envp.iter().any(|e| e.to_bytes().starts_with(b"TERM=")) {
             self.envp.push(c"TERM=xterm".into());
@@ -170,7 +173,8 @@ fn id(number: u32) -> Result<u32, ExecError> {
     }
 }
 
-/// Returns the environment of the config. If HOME is missing, it comes from the passwd file, as with OCI runtimes.
+/// Returns the environment that config.json gives the process. If HOME is missing, its value comes from the passwd
+/// file, as with OCI runtimes.
 fn environment(process: &Process, uid: u32, passwd: &str) -> Vec<String> {
     let mut env = process.env.clone();
     if needs_passwd(process) {
@@ -188,8 +192,9 @@ fn home(passwd: &str, uid: u32) -> Option<&str> {
         .find(|h| !h.is_empty())
 }
 
-/// Returns the paths at which the command's file is searched. A name with a slash is the path itself. Any other name is
-/// searched in the container's PATH. Relative directories in PATH are ignored, because runc's lookup refuses them.
+/// Returns the paths at which the command's file is searched. If the name has a slash, the name itself is the path. Any
+/// other name is searched in the container's PATH. Relative directories in PATH are ignored, because runc's lookup
+/// refuses them.
 fn candidates(name: &str, env: &[String]) -> Vec<String> {
     if name.contains('/') {
         return vec![name.to_owned()];
@@ -197,7 +202,7 @@ fn candidates(name: &str, env: &[String]) -> Vec<String> {
     if name.is_empty() {
         return Vec::new();
     }
-    // If the environment has two entries of this name, the last one counts, as for the container's first process.
+    // If the environment has two entries of the name PATH, the last entry counts, as for the container's first process.
     let path = env
         .iter()
         .rev()
@@ -214,11 +219,12 @@ fn mask(names: &[String]) -> u64 {
         let name = n.strip_prefix("CAP_")?;
         CAPABILITIES.iter().position(|c| *c == name)
     };
-    // Unknown names are ignored, as in runc: this kernel cannot grant such a capability.
+    // Unknown names are ignored, as in runc: this kernel has no capability of such a name to grant.
     names.iter().filter_map(number).fold(0, |m, n| m | 1 << n)
 }
 
-/// Returns the five capability sets. Permitted, effective, inheritable and ambient have nothing that this process lacks.
+/// Returns the five capability sets. The permitted, effective, inheritable and ambient sets hold only capabilities that
+/// this process has too.
 fn capabilities(caps: &Capabilities, known: &Known) -> [u64; 5] {
     let ours = known.permitted;
     let permitted = mask(&caps.permitted) & ours;
@@ -254,7 +260,8 @@ fn limits(all: &[Rlimit]) -> Result<Limits, ExecError> {
     Ok(out)
 }
 
-/// Returns the security label to write, and the file to which it is written.
+/// Returns the security label of the process, and the file into which the label is written. Returns None if no label is
+/// set.
 fn label(process: &Process) -> Result<Option<(CString, Vec<u8>)>, ExecError> {
     let given = |label: &Option<String>| label.clone().filter(|s| !s.is_empty());
     let labels = (&process.apparmor_profile, &process.selinux_label);

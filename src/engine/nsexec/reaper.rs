@@ -1,11 +1,11 @@
 //! Reaps the commands of sessions as soon as they end, even if the owner of a session does nothing.
 //!
 //! The first process of a container does not end before every process of its pid namespace is reaped. The processes of
-//! commands are children of podprobe. Without this thread, a client that does not read would delay the end of its
-//! container.
+//! commands are children of podprobe. Without this thread, a client that does not read its session would delay the end
+//! of its container.
 //!
-//! Invariants: there is a single thread, from the first session on. It waits only for processes. It keeps no command
-//! alive: when a command is dropped, its descriptor is closed at once.
+//! Invariants: there is a single thread, from the first session on. The thread waits only for processes, and keeps no
+//! command alive: when a command is dropped, its descriptor is closed at once.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -22,10 +22,10 @@ use crate::base::threads;
 
 /// Stack size in bytes of the reaper's thread. Most of it is for writing to the log.
 const STACK: usize = 128 << 10;
-/// Most ended processes that one wait returns.
+/// Largest number of ended processes that one wait returns.
 const AT_ONCE: usize = 16;
 
-/// An owner of a process that is to be reaped.
+/// An owner of a process that the reaper's thread is to reap.
 pub(super) trait Reaped: Send + Sync {
     /// Reaps the owner's process, which has ended. Never waits.
     fn reap(&self);
@@ -44,7 +44,7 @@ struct Watched {
     all: BTreeMap<u64, Weak<dyn Reaped>>,
 }
 
-/// A watch on a process. After it is dropped, the thread holds nothing of the process.
+/// A watch on a process. When this value is dropped, the reaper's thread holds nothing of the process any more.
 pub(super) struct Watch {
     reaper: Arc<Reaper>,
     key: u64,
@@ -56,8 +56,9 @@ impl Drop for Watch {
     }
 }
 
-/// Lets `who` reap its process when the process ends. The kernel forgets the process when the last descriptor of
-/// `process` is closed. Until then it may wake the thread once more, with a key that is not in the list any more.
+/// Lets the owner `who` reap its process when the process ends. The kernel forgets the process when the last descriptor
+/// of `process` is closed. Until that time the kernel may wake the reaper's thread once more, with a key that is not in
+/// the list any more.
 pub(super) fn watch(process: BorrowedFd<'_>, who: Weak<dyn Reaped>) -> Result<Watch, ExecError> {
     let reaper = reaper()?;
     let key = lock(&reaper.watched).add(who);
@@ -101,13 +102,13 @@ fn reaper() -> Result<Arc<Reaper>, ExecError> {
 impl Reaper {
     fn round(&self) -> ControlFlow<()> {
         let mut events = [EpollEvent::empty(); AT_ONCE];
-        // The wait fails only because of a signal.
+        // The wait fails only because of a signal. Such a wait counts as one without events.
         let ended = self
             .epoll
             .wait(&mut events, EpollTimeout::NONE)
             .unwrap_or(0);
         for event in &events[..ended] {
-            // The lock is held during the call, so that [`Watch`] is dropped only before or after it.
+            // The lock of the list is held during the call, so that [`Watch`] is dropped only before or after the call.
             let watched = lock(&self.watched);
             let who = watched.all.get(&event.data()).and_then(Weak::upgrade);
             who.iter().for_each(|who| who.reap());

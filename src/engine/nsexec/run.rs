@@ -1,7 +1,7 @@
-//! Waits for a command that was started: for its report, its output, its end or its timeout.
+//! Waits for a started command: for its report, its output, its end or its timeout.
 //!
-//! Invariants: every wait has a limit. Only unreaped children of this process are killed or waited for. A child that does
-//! not die in time (because it is frozen or hung) is parked with its memory, and reaped by a later exec.
+//! Invariants: every wait has a limit. Only unreaped children of this process are killed or waited for. A child that
+//! does not die in time (because it is frozen or hung) is parked: its memory is kept, and a later exec reaps it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
@@ -21,17 +21,19 @@ use crate::base::sys::task::{PidFd, reap_pid};
 
 /// Longest time that a killed process may take to end.
 const DEATH_LIMIT: Duration = Duration::from_secs(5);
-/// Longest time that an ended process may stay with its tracer. After it the tracer is ended.
+/// Longest time that an ended process may wait for its tracer to take the report of its end. After this time the tracer
+/// is killed.
 const TRACER_LIMIT: Duration = Duration::from_secs(1);
-/// Pause between two attempts to reap a process that has ended and is traced. Its descriptor says that it has ended, but
-/// not when it can be reaped.
+/// Pause between two attempts to reap a traced process that has ended. The descriptor of such a process shows that it
+/// has ended, but not when it can be reaped.
 const TRACER_PAUSE: Duration = Duration::from_millis(10);
-/// Number of bytes of output after which the pipe is closed. The command gets EPIPE then. Bytes beyond the limit of the
-/// caller are read and dropped.
+/// Number of bytes of output after which the daemon closes the pipe. The command gets EPIPE from then on. Of these
+/// bytes, those beyond the limit of the caller are read and dropped.
 const DRAIN_LIMIT: usize = 64 << 20;
 
 fn remaining(until: Instant) -> PollTimeout {
-    // Rounded up: poll counts in milliseconds, and a timeout that ends early would make the caller's loop spin.
+    // The time is rounded up: poll counts in milliseconds, and a timeout that ends early would make the caller's loop
+    // spin.
     let left = until.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
     PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
 }
@@ -39,7 +41,7 @@ fn remaining(until: Instant) -> PollTimeout {
 /// The children of earlier execs that did not die in time.
 static PARKED: Mutex<Vec<Procs>> = Mutex::new(Vec::new());
 
-/// Reaps the processes that earlier execs had to leave. Called before each exec.
+/// Reaps the processes that earlier execs had to leave running. Called before each exec.
 pub(super) fn sweep() {
     let parked = std::mem::take(&mut *PARKED.locked());
     for mut p in parked {
@@ -49,17 +51,17 @@ pub(super) fn sweep() {
     }
 }
 
-/// The two child processes of one exec, and the memory on which they write.
+/// The two child processes of one exec, and the memory in which they write their reports.
 pub(super) struct Procs {
-    /// Board on which the children write; `None` once both have ended.
+    /// Board in which the children write their reports; `None` once both children have ended.
     board: Option<Board>,
     first_reaped: bool,
     second: Option<PidFd>,
     second_code: Option<i32>,
     leaf: Option<Leaf>,
-    /// True if a process of the container may still hold the board.
+    /// True if a process of the container may still hold the memory of the board.
     traceable: bool,
-    /// True if the second child had reached its execve when both had ended.
+    /// True if the second child has reached its execve. Set when both children have ended.
     executed: bool,
 }
 
@@ -80,15 +82,15 @@ impl Procs {
         self.board.as_ref().and_then(Board::first)
     }
 
-    /// Opens the pidfd of the second child if this child exists. The pid is safe: it is a child of this process, and its
-    /// pid is not given to another process before it is reaped.
+    /// Opens the pidfd of the second child if this child exists. The pid is that of the right process: the second child
+    /// is a child of this process, and its pid is not given to another process before the child is reaped.
     fn find_second(&mut self) {
         if let (None, Some(pid)) = (&self.second, self.board.as_ref().and_then(Board::second)) {
             self.second = PidFd::of(pid).ok();
         }
     }
 
-    /// Returns the report of the child that failed, if there is one.
+    /// Returns the report of the child that failed. Returns None if no child has reported a failure.
     pub(super) fn failed(&self) -> Option<Report> {
         self.board.as_ref().and_then(Board::report)
     }
@@ -115,23 +117,25 @@ impl Procs {
         }
     }
 
-    /// Reaps the children that have ended.
+    /// Reaps those of the two children that have ended.
     pub(super) fn reap(&mut self) {
-        // If the kernel reaped the child (SIGCHLD ignored), the child has ended too, but its exit code is lost.
+        // If the kernel itself reaped the child (SIGCHLD ignored), the child has ended too, but its exit code is lost.
         let code = |reaped: nix::Result<Option<i32>>| reaped.unwrap_or(Some(255));
         if !self.first_reaped {
             self.first_reaped = self
                 .first()
                 .is_none_or(|first| code(reap_pid(first)).is_some());
         }
-        // The first child makes the second. Only after the end of the first is it final that there is no second.
+        // The first child makes the second. So only after the end of the first child it is certain whether there is a
+        // second child.
         self.find_second();
         if let (None, Some(second)) = (self.second_code, &self.second) {
             self.second_code = code(second.reap());
         }
     }
 
-    /// Reaps the children that have ended, and frees everything if both have ended. Returns true if nothing is left.
+    /// Reaps those of the two children that have ended, and frees everything if both have ended. Returns true if
+    /// nothing is left.
     fn try_reap(&mut self) -> bool {
         self.reap();
         let known = self.board.as_ref().and_then(Board::second);
@@ -153,7 +157,7 @@ impl Procs {
         done
     }
 
-    /// Waits until both children have ended, at most for `limit`. Returns false if they have not.
+    /// Waits until both children have ended, at most for `limit`. Returns true if both have ended.
     fn wait(&mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let mut held_since = None;
@@ -198,7 +202,8 @@ impl Procs {
         }
     }
 
-    /// Ends everything: kills, reaps and removes. Processes that do not die in time are parked.
+    /// Ends a command: kills its processes, reaps the children, and removes the leaf. Processes that do not die in time
+    /// are parked.
     pub(super) fn finish(mut self) -> Finished {
         if !self.try_reap() {
             self.kill();
@@ -230,12 +235,13 @@ pub(super) struct Finished {
     pub(super) executed: bool,
 }
 
-/// Kills a child of this process that is not reaped yet.
+/// Kills a child of this process that has not been reaped yet.
 fn kill_child(pid: i32) {
     let _ = PidFd::of(pid).and_then(|fd| fd.send(libc::SIGKILL));
 }
 
-/// Kills the process group of the command. Without a leaf, no more of its processes can be found.
+/// Kills the process group of the command. Called if there is no leaf: without a leaf, the command's processes outside
+/// of the group cannot be found.
 fn kill_group(pid: Option<i32>) {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| log::warn!("no cgroup v2 or freezer hierarchy can be used: a probe's background processes outlive its timeout"));
@@ -247,8 +253,8 @@ fn kill_group(pid: Option<i32>) {
     }
 }
 
-/// Waits until the command runs. The spawner waits for the end of the first child. The first child waits until the second
-/// has executed its file or ended.
+/// Waits until the command runs. The spawner waits for the end of the first child. The first child waits until the
+/// second child has executed its file or ended.
 pub(super) fn started(procs: &mut Procs, spawner: Spawner<'_>) -> Result<(), Started> {
     let answer = spawner.answer();
     if answer == Answer::Over {
@@ -285,7 +291,7 @@ pub(super) enum Started {
     Killed,
     Late,
     Os(Errno),
-    /// No spawner could be asked to start the command.
+    /// The request to start the command could not be sent to a spawner.
     Unasked(ExecError),
 }
 
@@ -305,8 +311,8 @@ impl Stream {
         }
     }
 
-    /// Reads at most one buffer. Closes the descriptor at its end or at the drain limit. Returns false if there is
-    /// nothing to read now.
+    /// Reads at most one buffer from the pipe. Closes the descriptor at the end of the pipe or at the drain limit.
+    /// Returns false if there is nothing to read at present.
     fn read_some(&mut self, limit: usize, buffer: &mut [u8]) -> bool {
         let Some(fd) = &self.fd else { return false };
         match nix::unistd::read(fd, buffer) {
@@ -331,18 +337,18 @@ impl Stream {
 pub(super) enum End {
     Exited,
     TimedOut,
-    /// The command must end at once, see [`Limits::told`].
+    /// The command must end at once, for the reason that [`Limits::told`] gives.
     Told(ExecError),
 }
 
-/// Tells whether there is something to read, or the other end is closed.
+/// Tells whether a descriptor has something to read, or its other end is closed.
 pub(super) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
     nix::poll::poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
 }
 
-/// Reads both pipes until the command's process ends or its time is over. It does not wait for other processes that hold
-/// a pipe open. Returns the output, first stdout and then stderr, cut at the limit.
+/// Reads both pipes until the command's process ends or its time is over. The function does not wait for other
+/// processes that hold a pipe open. Returns the output, first stdout and after it stderr, cut at the limit.
 pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], limits: Limits<'_>) -> (End, Vec<u8>) {
     let limit = limits.output;
     let until = Instant::now()
@@ -362,7 +368,7 @@ pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], limits: Limits<'_>) 
             .chain(limits.cancel)
             .chain([second.as_fd()]);
         let mut fds: Vec<PollFd<'_>> = watched.map(|f| PollFd::new(f, PollFlags::POLLIN)).collect();
-        // poll cannot count the longest waits. The loop then waits again.
+        // poll cannot count waits of many days. After such a poll the loop waits again.
         let _ = nix::poll::poll(&mut fds, remaining(until));
         let ended = fds.last().is_some_and(|f| f.any().unwrap_or(false));
         if ended {
@@ -379,7 +385,7 @@ pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], limits: Limits<'_>) 
         }
     };
     for s in &mut streams {
-        // Reads at most what is in the pipe now: a child that writes forever may hold it.
+        // Reads at most as much as a pipe can hold: a process that writes forever may still hold the pipe.
         for _ in 0..(1 << 20) / buffer.len() {
             if !s.read_some(limit, &mut buffer) {
                 break;
@@ -393,12 +399,12 @@ pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], limits: Limits<'_>) 
     (end, output)
 }
 
-/// Returns a pipe, the read end first. The read end does not block.
+/// Returns the two ends of a pipe, the read end first. The read end does not block.
 pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), ExecError> {
     pipe_with(|[read, _]| read)
 }
 
-/// Returns a pipe, the read end first. The write end does not block.
+/// Returns the two ends of a pipe, the read end first. The write end does not block.
 pub(super) fn input_pipe() -> Result<(OwnedFd, OwnedFd), ExecError> {
     pipe_with(|[_, write]| write)
 }

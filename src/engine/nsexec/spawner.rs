@@ -1,13 +1,14 @@
-//! The daemon's side of the spawners (see [`crate::base::sys::enter`]). They are started when they are needed, and
+//! The daemon's side of the spawners (see [`crate::base::sys::enter`]). Spawners are started when they are needed, and
 //! started again when they have ended.
 //!
-//! A spawner is lent for one start at a time, and waits for the end of this start. A container can delay its spawner: its
-//! command cannot be stopped, its memory is full, or its file comes over a slow network. This delays other commands only
-//! for a moment: a start that finds no free spawner for [`PATIENCE`] gets a new one.
+//! A spawner is lent for one start of a command at a time, and waits for the end of this start. A container can delay
+//! its spawner: the container's command cannot be stopped, its memory is full, or the command's file comes over a slow
+//! network. Such a spawner delays other commands only for a moment: a start that finds no free spawner for [`PATIENCE`]
+//! gets a new spawner.
 //!
 //! Invariants:
-//! - A single thread starts all spawners, and stays. A command dies when its parent thread ends, and this is the thread
-//!   that started the spawner.
+//! - A single thread starts all spawners of a program, and never ends. A command dies when its parent thread ends: the
+//!   thread that started its spawner.
 //! - Only a spawner that has answered is lent again. Any other spawner is killed and reaped.
 
 use std::collections::BTreeMap;
@@ -33,7 +34,7 @@ use super::error::ExecError;
 use crate::base::locks::Locked;
 use crate::base::sys::enter::{LONG, MESSAGE_LIMIT, serve};
 
-/// Longest time for a start, from the first child to execve.
+/// Longest time for the start of a command, from the making of the first child to the command's execve.
 pub(super) const START_LIMIT: Duration = Duration::from_secs(10);
 /// Stack size in bytes of the thread that starts spawners.
 const THREAD_STACK: usize = 128 << 10;
@@ -41,13 +42,14 @@ const THREAD_STACK: usize = 128 << 10;
 /// Number of idle spawners that are kept.
 const KEPT: usize = 1;
 
-/// Longest time that a start waits for a free spawner before a new one is started. Most starts take about a millisecond.
+/// Longest time that a start waits for a free spawner. After this time a new spawner is started. Most starts of a
+/// command take about a millisecond.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The pools of spawners. The key is the path of the program.
 static POOLS: Mutex<BTreeMap<PathBuf, Arc<Pool>>> = Mutex::new(BTreeMap::new());
 
-/// A request to the thread that starts spawners: the channel for its answer.
+/// A request to the thread that starts spawners. The value is the channel for the thread's answer.
 type Asked = SyncSender<std::io::Result<Process>>;
 
 /// The spawners of one program.
@@ -65,7 +67,7 @@ struct Spawners {
 }
 
 impl Pool {
-    /// Returns the pool of a program, and makes it if it does not exist.
+    /// Returns the pool of a program, and makes the pool if it does not exist.
     pub(super) fn of(program: &Path) -> Result<Arc<Self>, ExecError> {
         let mut all = lock(&POOLS);
         if let Some(found) = all.get(program) {
@@ -93,7 +95,8 @@ impl Pool {
     /// Lends a spawner for one start.
     pub(super) fn lend(&self) -> Result<Spawner<'_>, ExecError> {
         let process = self.idle().map_or_else(|| self.start(), Ok);
-        // If the spawner could not be started, only this place counts it as not lent.
+        // If no spawner could be started, this line lowers the number of lent spawners, because there is no `Spawner`
+        // to do it.
         let process = process.inspect_err(|_| lock(&self.spawners).lent -= 1)?;
         Ok(Spawner {
             pool: self,
@@ -101,7 +104,7 @@ impl Pool {
         })
     }
 
-    /// Counts one more spawner as lent. Returns an idle spawner, or None if a new one has to be started.
+    /// Counts one more spawner as lent. Returns an idle spawner, or None if a new spawner has to be started.
     fn idle(&self) -> Option<Process> {
         let busy = |s: &mut Spawners| s.idle.is_empty() && s.lent >= KEPT;
         let spawners = lock(&self.spawners);
@@ -120,7 +123,7 @@ impl Pool {
     }
 }
 
-/// A spawner that is lent. If it is dropped without being given back, it is killed.
+/// A spawner that is lent for one start. If this value is dropped before `give_back` is called, the spawner is killed.
 pub(super) struct Spawner<'a> {
     pool: &'a Pool,
     process: Option<Process>,
@@ -129,11 +132,11 @@ pub(super) struct Spawner<'a> {
 /// The way in which the wait for an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The start is over: the command runs, or it failed.
+    /// The start is over: the command runs, or its start has failed.
     Over,
     /// The spawner has ended.
     Ended,
-    /// No answer came in time.
+    /// The spawner did not answer in time.
     Late,
 }
 
@@ -153,12 +156,12 @@ impl Spawner<'_> {
         }
     }
 
-    /// Waits at most [`START_LIMIT`] for the spawner's answer at the end of the start.
+    /// Waits at most [`START_LIMIT`] for the spawner's answer, which comes at the end of the start.
     pub(super) fn answer(&self) -> Answer {
         self.process.as_ref().map_or(Answer::Ended, Process::answer)
     }
 
-    /// Gives the spawner back to its pool, for the next start.
+    /// Returns the spawner to its pool, for the next start.
     pub(super) fn give_back(mut self) {
         let process = self.process.take();
         let mut spawners = lock(&self.pool.spawners);
@@ -176,14 +179,14 @@ impl Spawner<'_> {
 
 impl Drop for Spawner<'_> {
     fn drop(&mut self) {
-        // The spawner has ended after this drop, so it cannot start a command later.
+        // This drop waits until the spawner has ended, so the spawner cannot start a command later.
         drop(self.process.take());
         lock(&self.pool.spawners).lent -= 1;
         self.pool.given_back.notify_one();
     }
 }
 
-/// The process of a spawner. It is killed and reaped when it is dropped.
+/// The process of a spawner. The process is killed and reaped when this value is dropped.
 struct Process {
     child: Child,
     socket: OwnedFd,
@@ -207,7 +210,7 @@ impl Process {
         loop {
             match recv(self.socket.as_raw_fd(), &mut [0], MsgFlags::empty()) {
                 Ok(n) if n > 0 => return Answer::Over,
-                // The call was interrupted by a signal, or its timeout was slightly too short.
+                // A signal has interrupted the call, or the call's timeout was slightly too short.
                 Err(Errno::EINTR | Errno::EAGAIN) if Instant::now() < until => {}
                 Err(Errno::EINTR | Errno::EAGAIN) => return Answer::Late,
                 _ => return Answer::Ended,
@@ -240,9 +243,10 @@ fn role(command: &mut Command) {
     command.arg("nsexec");
 }
 
-/// Runs the thread: it starts a process at each request.
+/// Runs the thread that starts spawners. The thread starts one spawner for each request.
 fn start_each(mut command: Command, asked: &Receiver<Asked>) {
-    // A thread may be in another network namespace than its process, and its children would be in it too.
+    // A thread may be in another network namespace than its process. The spawners would be in that namespace too, so
+    // this thread enters the namespace of the process.
     if let Ok(own) = std::fs::File::open("/proc/self/ns/net") {
         let _ = nix::sched::setns(own, nix::sched::CloneFlags::CLONE_NEWNET);
     }
@@ -262,7 +266,7 @@ fn start(command: &mut Command) -> std::io::Result<Process> {
     setsockopt(&socket, sockopt::SendTimeout, &limit)?;
     setsockopt(&socket, sockopt::ReceiveTimeout, &limit)?;
     let child = command.stdin(theirs).spawn();
-    // The `Command` holds the other end of the socket until it gets another standard input.
+    // `command` holds the child's end of the socket until it gets another standard input.
     command.stdin(Stdio::null());
     let child = child?;
     Ok(Process { child, socket })
@@ -279,12 +283,13 @@ fn long(message: &[u8]) -> Result<OwnedFd, ExecError> {
     Ok(file.into())
 }
 
-/// Runs the role `podprobe nsexec`: serves the daemon at the other end of its standard input. Takes no arguments.
+/// Runs the role `podprobe nsexec`. The process serves the daemon, which is at the other end of its standard input. The
+/// role takes no arguments.
 pub fn helper_main(_args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::base::sys::harden_process();
     // Signals that end the daemon's session, or that come from its terminal, must not reach the spawner.
     let _ = nix::unistd::setsid();
-    // Commands have the priority of the container's first process, not the daemon's.
+    // The process takes the usual priority, so that commands do not inherit the daemon's priority.
     crate::base::sys::process::usual_priority();
     match own_socket().and_then(|socket| serve(socket.as_fd())) {
         Ok(()) => ExitCode::SUCCESS,
@@ -297,15 +302,15 @@ pub fn helper_main(_args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Returns the socket that was the standard input. The standard input itself is replaced, because the children get
-/// another one.
+/// Returns the socket that the daemon has passed as standard input. The standard input itself is replaced, because the
+/// children get another standard input.
 fn own_socket() -> std::io::Result<OwnedFd> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
     nix::unistd::dup2_stdin(std::io::stdout())?;
     Ok(socket)
 }
 
-/// The unit tests run their own binary as spawner.
+/// Sets the arguments of a spawner in unit tests, which run their own binary as spawner.
 #[cfg(test)]
 fn role(command: &mut Command) {
     command

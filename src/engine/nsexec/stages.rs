@@ -1,5 +1,5 @@
-//! Tests in which the container ends between two steps of an exec, and another process gets its pid. No command may run
-//! anywhere.
+//! Tests in which the container ends between two steps of an exec, and another process gets its pid. In none of these
+//! tests may a command run anywhere.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,8 @@ use crate::base::clock::Moment;
 use crate::base::sys::task::start_time;
 use crate::skip::is_root;
 
-/// A process in its own namespaces, with the root of this machine. It is ended and reaped when this value is dropped.
+/// A process in its own namespaces, with the root of this machine. The process is ended and reaped when this value is
+/// dropped.
 struct Container {
     unshare: Child,
     pid: i32,
@@ -78,7 +79,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A process of the node. It is killed and reaped when this value is dropped.
+/// A process of the node, outside of all containers. The process is killed and reaped when this value is dropped.
 struct Stranger(Child);
 
 impl Drop for Stranger {
@@ -88,7 +89,8 @@ impl Drop for Stranger {
     }
 }
 
-/// Starts a process of the node with this pid, which is free. Returns None if the kernel does not let a test choose pids.
+/// Starts a process of the node that gets the pid `pid`, which must be free. Returns None if the kernel does not let a
+/// test choose pids.
 fn stranger(pid: i32) -> Option<Stranger> {
     for _ in 0..1000 {
         fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
@@ -112,7 +114,7 @@ fn config() -> Config {
     serde_json::from_value(json!({"process": process})).unwrap()
 }
 
-/// Prepares an exec, calls `between`, and goes on. The exec must fail, and the command must not have run.
+/// Prepares an exec, calls `between`, and runs the command. The exec must fail, and the command must not have run.
 #[track_caller]
 fn check(between: impl FnOnce(&mut Container)) -> ExecError {
     let (mut container, config) = (Container::new(), config());
@@ -132,7 +134,7 @@ fn check(between: impl FnOnce(&mut Container)) -> ExecError {
         cancel: None,
     };
     let helper = Options::default().helper;
-    // Without anything in between the command runs. So the test would notice a command that runs.
+    // Without a call between the two steps the command runs. This shows that the test would notice a command that runs.
     let (facts, plan) = prepare(&target, &command).unwrap();
     assert_eq!(
         execute(facts, plan, &helper, &command, limits),
@@ -179,7 +181,7 @@ fn nor_is_the_process_that_has_its_pid_by_then() {
     let mut stranger_found = None;
     let e = check(|container| {
         container.end();
-        // before Linux 6.9 only the start time distinguishes the two processes
+        // before Linux 6.9 only the start time distinguishes the two processes with the same pid
         until("a start time of its own", || {
             Moment::now().since_boot().as_millis() / 10 > u128::from(container.start_time)
         });

@@ -1,7 +1,7 @@
 //! Runs a command and connects its streams to a client (exec-in-container 8; deviations: session-tree).
 //!
-//! Invariants: those of the module `nsexec` hold. Only [`Command`] kills and reaps. The daemon's ends of the streams do
-//! not block.
+//! Invariants: the invariants of the module `nsexec` hold. Only [`Command`] kills and reaps. The daemon's ends of the
+//! streams do not block.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
@@ -20,10 +20,10 @@ use crate::engine::runtime::{
     Endable, ExecRequest, Session, SessionEnd, Sessions, Started, TerminalSize,
 };
 
-/// Starts a command and returns its session. Adds the session to `sessions`.
+/// Starts a command and returns the session for its client. Adds this session to `sessions`.
 ///
 /// # Errors
-/// Returns an [`ExecError`] if the command could not be run. This is not a fault of the command.
+/// Returns an [`ExecError`] if the command could not be run. Such an error is not a fault of the command.
 pub(crate) fn stream(
     options: &Options<'_>,
     target: &Target<'_>,
@@ -77,9 +77,9 @@ struct Ends {
     stdin: Option<OwnedFd>,
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
-    /// Master of the terminal. It replaces the three other streams.
+    /// Master of the command's terminal. If there is a terminal, it replaces the three other streams.
     master: Option<OwnedFd>,
-    /// True if the client writes to the terminal.
+    /// True if the client's input goes to the terminal.
     writes: bool,
 }
 
@@ -125,14 +125,15 @@ struct Command {
 }
 
 impl Command {
-    /// Kills the processes that still run, and waits for them. Returns the exit code; None if it is not known, or if this
-    /// function was called before.
+    /// Kills the processes of the command that still run, and waits for their end. Returns the exit code of the
+    /// command. Returns None if the code is not known, or if this function was called before.
     fn finish(&self) -> Option<i32> {
         let mut procs = self.procs.locked();
         procs.take()?.finish().code
     }
 
-    /// Calls `act` on the processes unless another thread holds them: that thread finishes or reaps them itself.
+    /// Calls `act` on the processes of the command. Does nothing if another thread holds the processes, because that
+    /// thread finishes or reaps them itself.
     fn unless_held(&self, act: impl Fn(&mut Procs)) {
         match self.procs.try_lock() {
             Ok(mut procs) => procs.iter_mut().for_each(act),

@@ -1,5 +1,5 @@
-//! Tests that the optimisations of an exec lose nothing. The "container" is a process in the namespaces of the test, with
-//! its own cgroups, so that the tests need only root.
+//! Tests that the optimisations of an exec change nothing of its result. The "container" is a process in the namespaces
+//! of the test, with its own cgroups, so that the tests need only root.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,8 @@ use crate::base::sys;
 use crate::base::sys::task::{PidFd, start_time};
 use crate::skip::is_root;
 
-/// Not a test: runs this program as the spawner for the other tests. [`super::spawner`] starts it.
+/// Not a test: runs this program as the spawner for the other tests. [`super::spawner`] starts the program in this
+/// role.
 #[test]
 fn spawner_role() {
     if std::env::var_os("NSEXEC_ROLE").is_some() {
@@ -24,7 +25,8 @@ fn spawner_role() {
     }
 }
 
-/// Not a test: runs this program as a process of the container. It traces each command there, and waits for none of them.
+/// Not a test: runs this program as a process of the container. The process traces each command in the container, and
+/// waits for none of these commands.
 #[test]
 fn tracer_role() {
     let Some(cgroup) = std::env::var_os("NSEXEC_TRACE") else {
@@ -42,8 +44,8 @@ fn tracer_role() {
     }
 }
 
-/// A process that sleeps, with its own cgroup in each hierarchy. The process and the cgroups are removed when the value
-/// is dropped.
+/// A process that sleeps, with its own cgroup in each hierarchy. The process and the cgroups are removed when this
+/// value is dropped.
 struct Sleeper {
     child: Child,
     start: u64,
@@ -83,7 +85,7 @@ impl Sleeper {
 
     fn join(&self, dir: &std::path::Path) {
         fs::create_dir(dir).unwrap();
-        // A new cpuset of v1 is empty until it is written.
+        // A new cpuset of v1 has no processors and no memory until its files are written.
         for file in ["cpuset.cpus", "cpuset.mems"]
             .iter()
             .filter(|f| dir.join(f).exists())
@@ -119,7 +121,8 @@ impl Sleeper {
         }
     }
 
-    /// Checks the cgroups of a command: they are those of the process, and in the leaf's hierarchy a cgroup below it.
+    /// Checks the cgroups of a command: they are those of the sleeping process, except in the leaf's hierarchy. In this
+    /// hierarchy the command's cgroup lies below that of the process.
     #[track_caller]
     fn check_cgroups(&self) {
         self.check_cgroups_with(&Options::default());
@@ -165,7 +168,7 @@ fn a_command_is_in_every_cgroup_of_the_container_also_when_that_moves() {
     }
 }
 
-/// Without v2 the leaf lies in the freezer hierarchy, and the command joins the leaf there.
+/// Without v2 the leaf lies in the freezer hierarchy of v1, and the command joins the leaf in this hierarchy.
 #[test]
 fn without_v2_the_leaf_that_can_be_frozen_is_joined() {
     if !is_root() {
@@ -201,7 +204,7 @@ fn without_clone3_a_command_is_where_it_belongs() {
         return;
     }
     let s = Sleeper::new();
-    // A separate spawner, started by a thread that may not call clone3.
+    // These options give a separate spawner, which is started by a thread that may not call clone3.
     let options = Options {
         helper: std::env::current_exe().unwrap(),
         ..Options::default()
@@ -258,7 +261,7 @@ fn what_our_starter_ignores_a_command_does_not() {
     );
 }
 
-/// Memory in which an earlier command has left its failure is used again.
+/// A command does not get the failure of an earlier command, although both use the same memory for reports.
 #[test]
 fn a_failure_is_not_the_next_ones() {
     if !is_root() {
@@ -283,7 +286,7 @@ fn a_failure_is_not_the_next_ones() {
     }
 }
 
-/// Kept facts about a container are not used for another process that has its pid.
+/// Kept facts about a container are not used for another process that has the pid of the container's first process.
 #[test]
 fn another_process_with_a_known_pid_is_not_entered() {
     if !is_root() {
@@ -350,7 +353,8 @@ fn spawner() -> PidFd {
     PidFd::of(pids.into_iter().find(is).expect("a spawner")).unwrap()
 }
 
-/// Runs the test again in a process of its own, so that no other test uses its spawner. Returns true in this process.
+/// Runs the test `name` again in a process of its own, so that no other test uses its spawner. Returns true in this new
+/// process.
 fn alone(name: &str) -> bool {
     if std::env::var_os("NSEXEC_ALONE").is_some() {
         return true;
@@ -418,8 +422,9 @@ fn an_environment_that_fits_no_message_arrives() {
     assert_eq!(s.output(&["sh", "-c", script]), "60000 60000\n");
 }
 
-/// The test replaces the kernel's file by a file that only root may write. The command runs without any privilege, and
-/// its seccomp profile forbids writing.
+/// The AppArmor profile is set before the privileges are dropped and the seccomp filter is set. The test replaces the
+/// kernel's file by a file that only root may write. The command runs without any privilege, and its seccomp profile
+/// forbids writing.
 #[test]
 fn the_app_armor_profile_is_set_before_all_that_would_forbid_it() {
     if !is_root() {
@@ -457,7 +462,8 @@ fn the_app_armor_profile_is_set_before_all_that_would_forbid_it() {
     }
 }
 
-/// The kernel reports the end of a command to its tracer first. This tracer never takes the report.
+/// A command ends although a process of the container traces it. The kernel reports the end of a command to its tracer
+/// first. The tracer in this test never takes the report.
 #[test]
 fn a_command_that_a_process_of_the_container_traces_ends_all_the_same() {
     if !is_root() {
@@ -483,7 +489,8 @@ fn a_command_that_a_process_of_the_container_traces_ends_all_the_same() {
         .spawn()
         .unwrap();
     fs::write(top.join("cgroup.procs"), tracer.id().to_string()).unwrap();
-    // The command moves to a cgroup in which the tracer finds it. The tracer answers by making another cgroup.
+    // The command moves to a cgroup in which the tracer looks for it. The tracer makes another cgroup when it traces
+    // the command.
     let script = format!(
         "cd {} && mkdir traced && echo $$ > traced/cgroup.procs && until [ -d go ]; do :; done; exit 7",
         top.display()

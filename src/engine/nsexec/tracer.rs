@@ -1,9 +1,9 @@
-//! Ends the tracer of a command that has ended. The kernel reports the end first to the tracer, and to podprobe when the
-//! tracer has waited or ended. A tracer in the container that does neither would keep the ended command for ever, and
-//! podprobe would wait for it.
+//! Ends the tracer of a command that has ended. The kernel reports the command's end first to the tracer, and to
+//! podprobe only when the tracer has waited or ended. If a tracer in the container did neither, the ended command would
+//! stay forever, and podprobe would wait for it.
 //!
-//! Invariants: only processes of the container are ended. Such a process is in another pid namespace than podprobe, or in
-//! the container's cgroups.
+//! Invariants: only processes of the container are ended. Such a process is in another pid namespace than podprobe, or
+//! in the container's cgroups.
 
 use std::fs;
 use std::path::Path;
@@ -11,12 +11,12 @@ use std::path::Path;
 use super::cgroup::places_of;
 use crate::base::sys::task::PidFd;
 
-/// Ends the tracer of a process, if the tracer belongs to the container that has the cgroup directory `cgroup`.
+/// Ends the tracer of the process `traced`, if the tracer belongs to the container with the cgroup directory `cgroup`.
 pub(super) fn end(traced: i32, cgroup: Option<&Path>) {
     let Some(tracer) = tracer_of(traced) else {
         return;
     };
-    // The pidfd is opened first, so that the following checks are about this process.
+    // The pidfd is opened first, so that the checks that follow are about the process of the pidfd.
     let Ok(fd) = PidFd::of(tracer) else {
         return;
     };
