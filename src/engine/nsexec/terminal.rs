@@ -1,8 +1,8 @@
 //! Opens a terminal in the container's own file system for terminals, from outside of the container
 //! (exec-in-container 8).
 //!
-//! Invariants: the container may have replaced a file, and opening a device can have effects. So a file is checked before
-//! it is opened, and the file that is opened is the one that was checked. No terminal of the node is made for a container
+//! Invariants: the container may have replaced a file, and opening a device can have effects. So a file is checked
+//! before it is opened, and only the file that was checked is opened. No terminal of the node is made for a container
 //! (deviations: session-terminal).
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,15 +19,15 @@ use crate::engine::runtime::TerminalSize;
 
 /// Type of a file system for terminals (`DEVPTS_SUPER_MAGIC`).
 const DEVPTS: i64 = 0x1cd1;
-/// Path of the terminal multiplexer in a container. `/dev/ptmx` is not used, because it is a link.
+/// Path of the terminal multiplexer in a container. `/dev/ptmx` is not used, because in a container it is a link.
 const PTMX: &str = "dev/pts/ptmx";
-/// Mode of a terminal's file. The gid 5 of the mount expects it: only the owner reads, and only the owner and this group
-/// write.
+/// Mode of a terminal's file: only the owner reads, and only the owner and the group write. The mount gives the file to
+/// the group with gid 5, which expects this mode.
 const MODE: u32 = 0o620;
 
 /// Both ends of a terminal.
 pub(super) struct Terminal {
-    /// Master of the terminal. Reads and writes on it do not block.
+    /// Master of the terminal. Reads from it and writes to it do not block.
     pub(super) master: OwnedFd,
     pub(super) slave: OwnedFd,
 }
@@ -122,7 +122,7 @@ mod tests {
             |pts| std::fs::remove_dir(pts).unwrap(),
             "it has no /dev/pts/ptmx",
         );
-        // A process that opened a FIFO would hang.
+        // A process that opened this FIFO would block.
         let fifo = |pts: &std::path::Path| {
             nix::unistd::mkfifo(&pts.join("ptmx"), Mode::S_IRWXU).unwrap();
         };
@@ -131,7 +131,8 @@ mod tests {
         check_refused(link, "is behind a link");
     }
 
-    /// A file with the device number of a multiplexer is refused if it lies on another kind of file system.
+    /// A multiplexer is not opened if it does not lie on a file system for terminals. In this test, a file with the
+    /// device number of a multiplexer lies on another kind of file system.
     #[test]
     fn a_multiplexer_that_is_not_in_a_file_system_of_terminals_is_not_opened() {
         if !is_root() {

@@ -1,4 +1,4 @@
-//! Makes the BPF program that the kernel runs before each system call. Pure.
+//! Makes the BPF program of a filter, which the kernel runs before each system call. Pure.
 //!
 //! Invariants: the program is a tree of comparisons over ranges of numbers. So a system call costs about eight
 //! comparisons, even if the profile is long. Every jump is forward and every path ends in a return, as the kernel
@@ -9,7 +9,7 @@ use super::Condition;
 /// An instruction of classic BPF, in the form that the kernel accepts.
 pub(super) type Instruction = libc::sock_filter;
 
-/// Most instructions in a program that the kernel accepts (BPF_MAXINSNS).
+/// Largest number of instructions in a program that the kernel accepts (BPF_MAXINSNS).
 pub(super) const MAX_LENGTH: usize = 4096;
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -38,11 +38,12 @@ fn plain(code: u16, k: u32) -> Instruction {
 pub(super) enum Outcome {
     /// A value (`SECCOMP_RET_…`) that does not depend on the arguments.
     Return(u32),
-    /// The value of the first entry with conditions that all hold. If there is none, the last value.
+    /// The value of the first entry whose conditions all hold. If there is no such entry, the value of the second
+    /// field.
     First(Vec<(Vec<Condition>, u32)>, u32),
 }
 
-/// The system calls from this number up to the start of the next range, with their outcome.
+/// A range of system calls with their outcome. The range goes from this number up to the start of the next range.
 pub(super) type Range = (u32, Outcome);
 
 /// The system calls of one architecture (`AUDIT_ARCH_…`). The ranges start at number 0 and are in ascending order.
@@ -51,13 +52,13 @@ pub(super) struct Section {
     pub(super) ranges: Vec<Range>,
 }
 
-/// Returns the whole program. Calls of an architecture without a section get the value `other`.
+/// Returns the whole program. System calls of an architecture without a section get the value `other`.
 pub(super) fn program(sections: &[Section], other: u32) -> Vec<Instruction> {
     let mut out = vec![plain(LOAD, ARCH)];
     for section in sections {
         let mut body = vec![plain(LOAD, NUMBER)];
         body.extend(tree(&section.ranges));
-        // For another architecture the program jumps over the whole section.
+        // If the call is of another architecture, the program jumps over the whole section.
         out.push(instruction(EQUAL, section.audit, 1, 0));
         out.push(plain(JUMP, body.len() as u32));
         out.extend(body);
@@ -100,8 +101,9 @@ fn leaf(outcome: &Outcome) -> Vec<Instruction> {
     }
 }
 
-/// Returns the instructions of one rule. If a condition does not hold, they continue at the next rule. Six conditions of
-/// at most six instructions are within the reach of a jump.
+/// Returns the instructions that test the conditions of a rule and return its value. If a condition does not hold, the
+/// program continues after these instructions, at the next rule. A rule has at most six conditions, each of at most six
+/// instructions, so every jump is short enough.
 fn rule(conditions: &[Condition], value: u32) -> Vec<Instruction> {
     let mut out = vec![plain(RETURN, value)];
     for condition in conditions.iter().rev() {
@@ -112,15 +114,15 @@ fn rule(conditions: &[Condition], value: u32) -> Vec<Instruction> {
     out
 }
 
-/// Returns the instructions for a condition. If it does not hold, they jump over `rest` more instructions. An argument
-/// has 64 bits, and its two halves are compared one after the other.
+/// Returns the instructions that test a condition. If the condition does not hold, they jump over `rest` more
+/// instructions. An argument has 64 bits, and its two halves are compared one after the other.
 fn compare(c: &Condition, rest: u8) -> Vec<Instruction> {
     use super::Operator::*;
     // All supported architectures are little-endian.
     let low = plain(LOAD, ARGUMENTS + 8 * c.index);
     let high = plain(LOAD, ARGUMENTS + 8 * c.index + 4);
     let (v_low, v_high) = (c.value as u32, (c.value >> 32) as u32);
-    // First compares the high half. If that does not decide, compares the low half.
+    // Compares the high half of the argument first. If the high half does not decide, compares the low half.
     let decide = |greater: Option<bool>, last: Instruction| {
         let (over, holds) = (rest + 2, 2);
         match greater {
@@ -163,8 +165,7 @@ fn compare(c: &Condition, rest: u8) -> Vec<Instruction> {
     }
 }
 
-/// Runs a program as the kernel does, for tests. The arguments are the number of the system call, its architecture and
-/// its arguments.
+/// Runs a program as the kernel does, for tests. `number`, `arch` and `arguments` are those of the system call.
 #[cfg(test)]
 pub(super) fn run(program: &[Instruction], number: u32, arch: u32, arguments: [u64; 6]) -> u32 {
     let (mut at, mut a) = (0, 0u32);
@@ -200,7 +201,7 @@ mod tests {
     use super::super::Operator;
     use super::*;
 
-    /// Compares the program's result with Rust's own comparison, for values at the edges of both halves.
+    /// Checks each operator against Rust's own comparison of 64-bit numbers, for values at the edges of both halves.
     #[test]
     fn each_operator_compares_64_bits() {
         use Operator::*;
@@ -229,7 +230,7 @@ mod tests {
         ] {
             for value in edges {
                 for value_two in [0, 1, 1 << 32, u64::MAX] {
-                    // Two conditions, so that some jumps lead over a later condition.
+                    // The rule gets a second condition, so that some jumps lead over it.
                     let second = Condition {
                         index: 5,
                         operator: Equal,
@@ -278,7 +279,7 @@ mod tests {
 
     #[test]
     fn every_number_finds_its_range() {
-        // This number of ranges needs jumps of more than 255 instructions.
+        // So many ranges need jumps of more than 255 instructions.
         let ranges: Vec<Range> = (0..700).map(|n| (n * 3, Outcome::Return(n))).collect();
         let program = program(
             &[

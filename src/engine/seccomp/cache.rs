@@ -1,5 +1,5 @@
-//! Keeps the compiled filters of the last profiles, so that a probe need not compile one. Most containers of a node have
-//! the same one or two profiles.
+//! Keeps the compiled filters of the last profiles, so that a probe need not compile its filter. Most containers of a
+//! node have the same one or two profiles.
 
 use std::sync::Mutex;
 
@@ -7,13 +7,13 @@ use super::{Filter, SeccompError, compile};
 use crate::base::locks::Locked;
 use crate::engine::oci::Seccomp;
 
-/// Number of profiles that are kept, the last used first. Each needs about 50 KB.
+/// Number of profiles whose filters are kept, the last used profile first. Each filter needs about 50 KB.
 const KEPT: usize = 4;
 
 static FILTERS: Mutex<Vec<(Seccomp, Filter)>> = Mutex::new(Vec::new());
 
-/// Compiles a profile as [`compile`] does, and keeps the filters of the last profiles. Two profiles are the same if all
-/// their fields are equal.
+/// Returns the filter of a profile, as [`compile`] does. Keeps the filters of the last profiles. Two profiles are the
+/// same if all their fields are equal.
 ///
 /// # Errors
 /// Returns the error of [`compile`].
@@ -39,7 +39,8 @@ mod tests {
         serde_json::from_value(profile).unwrap()
     }
 
-    /// The test uses more profiles than are kept, so that some are dropped and others are found.
+    /// Each profile gets its own filter. The test uses more profiles than are kept, so some filters are dropped and
+    /// other filters are found again.
     #[test]
     fn each_profile_has_its_own_filter() {
         for errno in [1, 2, 3, 1, 4, 5, 6, 1, 2, 6, 6] {

@@ -6,8 +6,8 @@
 
 use crate::engine::oci::{Seccomp, SeccompArg, Syscall};
 
-/// System calls that are allowed with all arguments and without any capability. A name that an architecture does not have
-/// does no harm.
+/// System calls that are allowed with all arguments and without any capability. A name that an architecture does not
+/// have is ignored.
 const ALLOWED: &str = "\
     _llseek _newselect accept accept4 access adjtimex alarm bind brk cachestat capget capset chdir chmod chown chown32 \
     clock_adjtime clock_adjtime64 clock_getres clock_getres_time64 clock_gettime clock_gettime64 clock_nanosleep \
@@ -49,7 +49,7 @@ const OF_THIS_MACHINE: &str = if cfg!(any(target_arch = "aarch64", target_arch =
     "arch_prctl modify_ldt"
 };
 
-/// Further system calls for containers with the capability in their bounding set.
+/// For each capability, further system calls for containers that have this capability in their bounding set.
 const WITH_CAPABILITY: [(&str, &str); 14] = [
     ("CAP_BPF", "bpf"),
     ("CAP_DAC_READ_SEARCH", "open_by_handle_at"),
@@ -81,12 +81,12 @@ const WITH_CAPABILITY: [(&str, &str); 14] = [
     ("CAP_SYSLOG", "syslog"),
 ];
 
-/// Arguments of `personality` that programs use: the usual personality, 32-bit, each of them without address
-/// randomisation, and the value that only asks.
+/// Arguments of `personality` that programs use: the usual personality and that of 32-bit programs, both with and
+/// without UNAME26 (`uname` reports version 2.6), and the value that only asks for the present personality.
 const PERSONALITIES: [u64; 5] = [0, 8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Number of the address family AF_ALG. All families with a smaller number are allowed. `FAMILIES` has the larger numbers
-/// that are allowed: AF_NFC, and AF_KCM to AF_MCTP.
+/// Number of the address family AF_ALG. All families with a smaller number are allowed. `FAMILIES` has the allowed
+/// families with larger numbers: AF_NFC, and AF_KCM to AF_MCTP.
 const AF_ALG: u64 = 38;
 const FAMILIES: [u64; 6] = [39, 41, 42, 43, 44, 45];
 
@@ -122,7 +122,7 @@ fn allow_if(name: &str, operator: &str, value: u64) -> Syscall {
     }
 }
 
-/// Returns the profile (`linux.seccomp`) for a container with this bounding set (`CAP_…` names).
+/// Returns the profile (`linux.seccomp`) for a container. `bounding` is the container's bounding set (`CAP_…` names).
 pub fn profile(bounding: &[String]) -> Seccomp {
     let has = |capability: &str| bounding.iter().any(|c| c == capability);
     let mut syscalls = vec![allow(ALLOWED), allow(OF_THIS_MACHINE)];
@@ -145,7 +145,7 @@ pub fn profile(bounding: &[String]) -> Seccomp {
     );
     if !has("CAP_SYS_ADMIN") {
         syscalls.push(allow_if("clone", "SCMP_CMP_MASKED_EQ", NAMESPACES));
-        // The flags of clone3 lie in memory, where no filter sees them. ENOSYS makes libraries use clone instead.
+        // The flags of clone3 lie in memory, which a filter cannot read. ENOSYS makes libraries use clone instead.
         syscalls.push(Syscall {
             errno_ret: Some(libc::ENOSYS.into()),
             ..entry("clone3", ERRNO)

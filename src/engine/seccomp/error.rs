@@ -10,13 +10,13 @@ pub enum SeccompError {
     /// The specification does not know this action. A missing action is `null`.
     #[error("{0} is no action")]
     Action(Value),
-    /// The action needs a listener, a process that answers for the kernel.
+    /// The action needs a listener: a process that answers in place of the kernel.
     #[error("SCMP_ACT_NOTIFY needs a listener, which is not supported")]
     Listener,
     /// The error number of an action is not one that the kernel accepts.
     #[error("errnoRet {0} is no error number")]
     ErrorNumber(Number),
-    /// The flag is unknown, or needs a listener.
+    /// The flag is unknown, or needs a listener (a process that answers in place of the kernel).
     #[error("flag {0} is not supported")]
     Flag(String),
     /// The specification does not know this operator. A missing operator is `null`.

@@ -1,7 +1,6 @@
 //! Reads a profile from a file, in the OCI form or in Docker's form with `archMap`. Pure.
 //!
-//! Invariant: a container is refused if its profile has anything that podprobe does not understand. Nothing is left out
-//! silently.
+//! Invariant: a profile is refused if it has anything that podprobe does not understand. Nothing is left out silently.
 
 use std::io;
 
@@ -24,25 +23,26 @@ pub enum LocalhostError {
     /// The JSON is not an object.
     #[error("it is no JSON object")]
     NoObject,
-    /// An entry of a list is not an object. The parser would read a list as the values of an object's keys.
+    /// An entry of a list is not an object. If it were a list, the parser would read its items as the values of an
+    /// object's keys.
     #[error("{0} is no object")]
     NoEntry(String),
-    /// A key has no meaning at this place.
+    /// A key has no meaning at its place in the profile.
     #[error("{at}{key} is not known; it holds {}", known.join(", "))]
     UnknownKey {
-        /// Place of the key, with a dot at its end.
+        /// The keys that lead to the unknown key, with a dot at the end of the text. Empty at the top of the profile.
         at: String,
         /// The unknown key.
         key: String,
-        /// Keys that have a meaning at this place.
+        /// Keys that have a meaning at this place in the profile.
         known: &'static [&'static str],
     },
-    /// An entry is meant only for some containers, which Docker selects.
+    /// An entry of `syscalls` is meant only for some containers: it has conditions of Docker's that select them.
     #[error(
         "{at}{key} is Docker's and not supported: write the entry for the containers that it is meant for"
     )]
     Conditional {
-        /// Place of the key, with a dot at its end.
+        /// The entry that has the key, with a dot at the end of the text, as in `syscalls[0].`.
         at: String,
         /// The key: `includes` or `excludes`.
         key: &'static str,
@@ -52,7 +52,7 @@ pub enum LocalhostError {
     Profile(#[from] SeccompError),
 }
 
-/// Docker's list of architectures for each kind of machine.
+/// The part `archMap` of a profile in Docker's form: the architectures for each kind of machine.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ByMachine {
@@ -66,7 +66,7 @@ struct Machine {
     sub_architectures: Option<Vec<String>>,
 }
 
-/// Returns the profile (`linux.seccomp`) in the text of a file.
+/// Returns the profile (`linux.seccomp`) that the text of a file holds.
 ///
 /// # Errors
 /// Returns [`LocalhostError`] if the text is not a JSON object, has an unknown key or value, or cannot be compiled.
@@ -83,7 +83,7 @@ pub fn profile(text: &[u8]) -> Result<Seccomp, LocalhostError> {
     Ok(profile)
 }
 
-/// Converts the parsed text to its type. An error names the place in the text, if the parser can tell it.
+/// Converts the parsed text to its type. An error names the place in the text, if the parser knows the place.
 fn typed<T: DeserializeOwned>(file: &Value, text: &[u8]) -> serde_json::Result<T> {
     let placed = |e| serde_json::from_slice::<T>(text).err().unwrap_or(e);
     T::deserialize(file).map_err(placed)
@@ -136,7 +136,8 @@ fn known(
     }
 }
 
-/// Returns the sub-architectures of this machine's entry, and its architecture.
+/// Returns the architectures of this machine's entry in `archMap`: the sub-architectures, and after them the machine's
+/// own.
 fn architectures(map: &[Machine]) -> Vec<String> {
     let own = map.iter().find(|m| m.architecture == ABIS[0].name);
     own.map_or(vec![], |own| {
@@ -160,8 +161,8 @@ fn check_entry(n: usize, entry: &Value) -> Result<(), LocalhostError> {
         &at,
     )?;
     for key in ["includes", "excludes"] {
-        // These conditions would have to be decided for each container. So an entry with conditions is refused;
-        // containerd ignores the conditions.
+        // The conditions of an entry would have to be decided for each container. So an entry with conditions is
+        // refused. containerd ignores such conditions.
         if entry
             .get(key)
             .is_some_and(|v| v.as_object().is_none_or(|o| !o.is_empty()))
@@ -247,7 +248,8 @@ mod tests {
         );
     }
 
-    /// containerd and runc, which are in Go, read a profile in the same way.
+    /// A profile is read as containerd and runc read it, which are written in Go: the last of two equal keys counts,
+    /// and null counts as a missing value.
     #[test]
     fn the_last_of_two_keys_counts_and_null_is_nothing() {
         let text = br#"{ "defaultAction": "SCMP_ACT_KILL", "defaultAction": "SCMP_ACT_ALLOW", "architectures": null, "syscalls": null }"#;

@@ -1,4 +1,5 @@
-//! Compiles seccomp profiles: from the OCI form (`linux.seccomp` in config.json) to the program that the kernel runs.
+//! Compiles seccomp profiles. The OCI form (`linux.seccomp` in config.json) is turned into the program that the kernel
+//! runs.
 //!
 //! A process that enters a container does not inherit the container's filter. So the filter is compiled again for each
 //! command (exec-in-container 2). The embedded runtime uses the same code. A profile has the same meaning as with runc
@@ -9,8 +10,8 @@
 //! - Calls that are newer than all calls of the profile get ENOSYS instead of the default error, so that programs use
 //!   older calls instead.
 //!
-//! Invariants: pure, except for tables that are read once. A profile that cannot be applied exactly is an error. There is
-//! one difference from libseccomp: for 32-bit x86, rules for `socket` and similar calls also hold for `socketcall`.
+//! Invariants: pure, except for tables that are read once. A profile that cannot be applied exactly is an error. There
+//! is one difference from libseccomp: for 32-bit x86, rules for `socket` and similar calls also hold for `socketcall`.
 
 mod bpf;
 mod cache;
@@ -32,7 +33,7 @@ use syscalls::{ABIS, Abi, X32_BIT};
 const KILL: u32 = libc::SECCOMP_RET_KILL_THREAD;
 const ERRNO: u32 = libc::SECCOMP_RET_ERRNO;
 
-/// A compiled filter as the kernel accepts it: a program, and flags (SECCOMP_FILTER_FLAG_*).
+/// A compiled filter in the form that the kernel accepts: a program, and flags (SECCOMP_FILTER_FLAG_*).
 #[derive(Clone, Debug)]
 pub struct Filter {
     /// The program, at most 4096 instructions.
@@ -64,24 +65,25 @@ enum Operator {
     GreaterOrEqual,
     Less,
     LessOrEqual,
-    /// The argument and `value_two` are equal in the bits that are set in `value`.
+    /// Holds if the argument and `value_two` are equal in the bits that are set in `value`.
     Masked,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Condition {
-    /// Index of the argument, 0 to 5.
+    /// Index of the compared argument, 0 to 5.
     index: u32,
     operator: Operator,
     value: u64,
     value_two: u64,
 }
 
-/// An entry of `syscalls` in a profile.
+/// An entry of the list `syscalls` in a profile.
 struct Rule<'a> {
     names: &'a [String],
     value: u32,
-    /// Lists of conditions. The rule applies if all conditions of one list hold. Without any list it always applies.
+    /// Lists of conditions. The rule applies if all conditions of one list hold. Without any list the rule always
+    /// applies.
     alternatives: Vec<Vec<Condition>>,
 }
 
@@ -109,7 +111,7 @@ pub fn compile(profile: &Seccomp) -> Result<Filter, SeccompError> {
     for abi in ABIS.iter().filter(wanted) {
         let mut ranges = ranges(abi, &rules, default);
         match sections.iter_mut().find(|s| s.audit == abi.audit) {
-            // The numbers of x32 lie above those of x86-64.
+            // The ABI is x32. Its numbers lie above those of x86-64, so its ranges come after the ranges of x86-64.
             Some(section) => {
                 section.ranges.retain(|r| r.0 < abi.bit);
                 section.ranges.append(&mut ranges);
@@ -139,16 +141,17 @@ fn listed<T>(list: &Option<Vec<T>>) -> &[T] {
     list.as_deref().unwrap_or_default()
 }
 
-/// Returns a word of a profile as JSON. A missing word is `null`.
+/// Returns a word of a profile as a JSON value. A missing word becomes `null`.
 fn shown(word: &Option<String>) -> Value {
     word.clone().into()
 }
 
-/// Returns the value (SECCOMP_RET_*) of an action. SCMP_ACT_NOTIFY is an error, because it needs a process that answers.
+/// Returns the value (SECCOMP_RET_*) of an action. SCMP_ACT_NOTIFY is an error, because it needs a process that answers
+/// in place of the kernel.
 fn action(name: &Option<String>, errno: &Option<Number>) -> Result<u32, SeccompError> {
     let data = match errno {
         None => libc::EPERM as u32,
-        // The kernel accepts no larger error number.
+        // The kernel accepts no error number above this one.
         Some(n) => n
             .as_u64()
             .filter(|n| *n <= 4095)
@@ -171,7 +174,7 @@ fn flags(names: &[String]) -> Result<u32, SeccompError> {
     names.iter().try_fold(0, |flags, name| match name.as_str() {
         "SECCOMP_FILTER_FLAG_LOG" => Ok(flags | libc::SECCOMP_FILTER_FLAG_LOG as u32),
         "SECCOMP_FILTER_FLAG_SPEC_ALLOW" => Ok(flags | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW as u32),
-        // This flag is for processes with several threads; the filtered process has one.
+        // This flag is left out: it is for processes with several threads, and the filtered process has one thread.
         "SECCOMP_FILTER_FLAG_TSYNC" => Ok(flags),
         other => Err(SeccompError::Flag(other.to_owned())),
     })
@@ -227,7 +230,7 @@ fn condition(arg: &SeccompArg) -> Result<Condition, SeccompError> {
     })
 }
 
-/// Returns the outcome for each number of an ABI. Neighbours with the same outcome form one range.
+/// Returns the outcome for each number of an ABI. Neighbouring numbers with the same outcome form one range.
 fn ranges(abi: &Abi, rules: &[Rule<'_>], default: u32) -> Vec<Range> {
     // The list is in ascending order of numbers. A `BTreeMap` would be a little faster, but would make the static file
     // larger.
@@ -269,7 +272,8 @@ fn ranges(abi: &Abi, rules: &[Rule<'_>], default: u32) -> Vec<Range> {
     out
 }
 
-/// Adds a rule to an outcome. The first rule without conditions decides. The alternatives of rules before it are tried in
+/// Adds a rule to the outcome of a call. The first rule without conditions decides alone: the alternatives of earlier
+/// rules are dropped, and later rules are ignored. If there is no such rule, the alternatives of all rules are tried in
 /// their order.
 fn add(outcome: &mut Outcome, rule: &Rule<'_>) {
     let Outcome::First(tried, _) = outcome else {
@@ -281,7 +285,7 @@ fn add(outcome: &mut Outcome, rule: &Rule<'_>) {
     }
 }
 
-/// Returns the outcome for calls that are newer than all calls of the profile: its author did not know them.
+/// Returns the outcome for calls that are newer than all calls of the profile, which the profile's author did not know.
 fn unknown(default: u32) -> u32 {
     let permits = [libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_LOG].contains(&default)
         || default >> 16 == libc::SECCOMP_RET_TRACE >> 16;

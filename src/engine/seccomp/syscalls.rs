@@ -5,19 +5,20 @@
 
 use std::sync::OnceLock;
 
-/// An ABI of the kernel: its value in `seccomp_data.arch`, and a bit that distinguishes it from another ABI with the same
-/// value.
+/// An ABI of the kernel. Two ABIs may have the same value in `seccomp_data.arch`. In this case a bit in the number of a
+/// call distinguishes them.
 pub(super) struct Abi {
     /// Name of the ABI in an OCI profile.
     pub(super) name: &'static str,
     /// Value of the ABI in `seccomp_data.arch`: an `AUDIT_ARCH_…`.
     pub(super) audit: u32,
-    /// Bit that is set in the number of each call; 0 means no bit.
+    /// Bit that is set in the number of each call of the ABI; 0 means that there is no such bit.
     pub(super) bit: u32,
     table: &'static str,
-    /// Names and numbers that replace those of the table.
+    /// Names and numbers that replace those in `table`.
     special: &'static str,
-    /// Numbers by name, sorted by name. A hash map or a call of sort would make the static file larger.
+    /// Numbers by name, sorted by name. The list is not a hash map and is not sorted by a call of sort, because both
+    /// would make the program file larger.
     known: OnceLock<Vec<(&'static str, u32)>>,
 }
 
@@ -39,7 +40,7 @@ impl Abi {
         }
     }
 
-    /// Returns the number of a call, without [`Self::bit`]. Returns None if this ABI has no call of this name.
+    /// Returns the number of the call `name`, without [`Self::bit`]. Returns None if this ABI has no such call.
     pub(super) fn number(&self, name: &str) -> Option<u32> {
         let known = self.known.get_or_init(|| {
             let mut known = Vec::new();
@@ -79,7 +80,7 @@ fn find(known: &[(&'static str, u32)], name: &str) -> Result<usize, usize> {
     known.binary_search_by(|(k, _)| (*k).cmp(name))
 }
 
-/// Adds the names of a table to the list. If a name is in the list already, its number is replaced.
+/// Adds the names of a table to the list `known`. If a name is in the list already, its number is replaced.
 fn parse(table: &'static str, known: &mut Vec<(&'static str, u32)>) {
     let mut next = 0;
     for word in table.split_ascii_whitespace() {
@@ -96,7 +97,8 @@ fn parse(table: &'static str, known: &mut Vec<(&'static str, u32)>) {
     }
 }
 
-// Every machine has these tables in its tests, which compare them with one another.
+// Names and numbers of the calls on x86-64. The tables of all machines are in the tests of every machine, which compare
+// the tables with one another.
 #[cfg(any(test, target_arch = "x86_64"))]
 const X86_64: &str = "\
     read write open close stat fstat lstat poll lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask rt_sigreturn \
@@ -134,7 +136,7 @@ const X86_64: &str = "\
     fchmodat2 map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount lsm_get_self_attr lsm_set_self_attr \
     lsm_list_modules mseal setxattrat getxattrat listxattrat removexattrat open_tree_attr file_getattr file_setattr";
 
-/// The calls that have other numbers in x32 than in x86-64.
+/// The calls that have other numbers on x32 than on x86-64.
 #[cfg(target_arch = "x86_64")]
 const X32: &str = "\
     512 rt_sigaction rt_sigreturn ioctl readv writev recvfrom sendmsg recvmsg execve ptrace rt_sigpending rt_sigtimedwait \
@@ -277,7 +279,7 @@ mod tests {
         assert_eq!(abi.number(name).map(i64::from), expected, "{name}");
     }
 
-    /// Returns pairs of a name and libc's constant for it.
+    /// Returns pairs: the name of a call, and libc's constant for this call.
     macro_rules! libc_has {
         ($($constant:ident)*) => {
             [$((&stringify!($constant)[4..], libc::$constant)),*]
@@ -311,15 +313,15 @@ mod tests {
             SYS_chown32 SYS_stat64 SYS_fcntl64 SYS__llseek SYS__newselect
         );
         for (name, number) in of_every_machine.into_iter().chain(of_this_one) {
-            // On 32-bit machines the numbers have another type.
+            // On 32-bit machines libc's constants have another type.
             #[allow(clippy::useless_conversion)]
             check(ABIS[0].name, name, Some(number.into()));
         }
         check(ABIS[0].name, "no_such_call", None);
     }
 
-    /// The kernel gives new calls the same number on all machines: from 403 to 423 for calls that only 32-bit machines
-    /// have, and from 424 on for all calls.
+    /// A later call has the same number in every table. In the kernel this holds from 403 to 423 for calls that only
+    /// 32-bit machines have, and from 424 on for all calls.
     #[test]
     fn later_calls_have_one_number_in_every_table() {
         let read = |table: &'static str, from: u32, to: u32| {

@@ -1,4 +1,4 @@
-//! Tests which system calls a profile allows. An interpreter in the tests runs the program.
+//! Tests which system calls a profile allows. The filter's program is run by an interpreter in the tests.
 
 use super::*;
 use serde_json::json;
@@ -7,12 +7,12 @@ const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const EPERM: u32 = ERRNO | libc::EPERM as u32;
 const ENOSYS: u32 = ERRNO | libc::ENOSYS as u32;
 
-/// Compiles a profile in JSON, as it stands in a file.
+/// Compiles a profile that is given as JSON, in the form of a profile's file.
 fn compile(profile: &Value) -> Result<Filter, SeccompError> {
     super::compile(&serde_json::from_value(profile.clone()).unwrap())
 }
 
-/// Returns the filter of RuntimeDefault for a container with one capability.
+/// Returns the filter of RuntimeDefault for a container that has one capability.
 fn default_filter(capability: &str) -> Filter {
     super::compile(&default::profile(&[capability.to_owned()])).unwrap()
 }
@@ -62,7 +62,7 @@ fn an_unnamed_call_gets_the_default_and_a_later_one_enosys() {
         KILL,
         "another architecture"
     );
-    // A profile that only forbids calls has a default that allows all others.
+    // A profile that only forbids calls has a default action that allows all other calls.
     let p = json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{ "names": ["read"], "action": "SCMP_ACT_ERRNO", "errnoRet": 5 }] });
     check(p.clone(), "read", [0; 6], ERRNO | 5);
     check(p, "mseal", [0; 6], ALLOW);
@@ -158,7 +158,7 @@ fn only_the_architectures_of_the_profile_run() {
         compile(&p).unwrap()
     };
     for (n, abi) in ABIS.iter().enumerate() {
-        // The machine's own architecture is always included.
+        // The machine's own architecture is always included, even if the profile does not name it.
         assert_eq!(
             call(&of(json!([])), n, "read", [0; 6]),
             if n == 0 { ALLOW } else { KILL },
@@ -262,7 +262,7 @@ fn the_default_profile_lets_through_what_it_should() {
         refused,
         [38, 40].into_iter().chain(46..64).collect::<Vec<_>>()
     );
-    // The kernel uses only the low half of the argument.
+    // For `socket`, the kernel uses only the low half of the argument.
     assert_eq!(socket(1 << 32 | 38), EPERM);
     for personality in [0, 8, 0x20000, 0x20008, 0xffff_ffff] {
         assert_eq!(
