@@ -1,4 +1,4 @@
-//! The place to which a copy writes the files of a stream: a directory, and their names in it.
+//! The place to which a copy writes the files of a stream: a directory, and the names of the files in this directory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,34 +11,34 @@ use super::place::Root;
 use crate::engine::images::tarstream::{Kind, TarEntry};
 use crate::engine::images::tree;
 
-/// Rule by which the destination path of a copy is understood.
+/// Rule that says what the destination path of a copy means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// The rule of `cp -r`: if there is a directory at the path, the copy goes into it. Otherwise the path is the copy's
-    /// new name.
+    /// The rule of `cp -r`: if there is a directory at the destination path, the copy goes into this directory.
+    /// Otherwise the path is the copy's new name.
     Copy,
-    /// The path is an existing directory, and each entry of the stream goes below it.
+    /// The destination path is that of an existing directory, and each entry of the stream goes below this directory.
     Extract,
 }
 
 /// The destination of a copy.
 pub struct Target<'a> {
-    /// The directory at which the destination path begins.
+    /// The directory at which the destination path starts.
     pub root: &'a Root,
     /// The destination path as a person typed it.
     pub path: &'a [u8],
     /// User and group that own the new files. None means the user and group of this process.
     pub owner: Option<(u32, u32)>,
-    /// Rule by which the destination path is understood.
+    /// Rule that says what the destination path means.
     pub placement: Placement,
 }
 
-/// Rule that turns an entry's path in the stream into its path below the base directory.
+/// Rule that turns the path of an entry in the stream into the entry's path below the base directory.
 #[derive(Default)]
 pub(super) struct Way {
-    /// Name with which every path in the stream begins. It is removed. None if nothing is removed.
+    /// Name with which every path in the stream begins, and which is removed from the path. None if no name is removed.
     source: Option<Vec<u8>>,
-    /// Name that replaces `source`; None if no name replaces it.
+    /// Name that is put in the place of `source`; None if no name is put there.
     name: Option<Vec<u8>>,
 }
 
@@ -63,8 +63,8 @@ pub(super) fn write_failed(path: &[u8], e: impl Into<io::Error>) -> CopyError {
 }
 
 impl Target<'_> {
-    /// Returns the base directory, and the rule for paths below it. Both depend on the first entry: the file or directory
-    /// that a person has named.
+    /// Returns the base directory, and the rule for paths below this directory. Both depend on the first entry of the
+    /// stream, which is the file or directory that a person has named.
     pub(super) fn begin(&self, first: &TarEntry) -> Result<(OwnedFd, Way), CopyError> {
         if self.placement == Placement::Extract {
             let dir = self.root.dir(self.path);
@@ -77,7 +77,8 @@ impl Target<'_> {
                 "the stream begins with something inside a directory",
             ));
         }
-        // The first entry has an empty path if the content of a directory is copied.
+        // The first entry has an empty path if the content of a directory is copied. There is no name to remove in this
+        // case.
         let source = (!source.is_empty()).then_some(source);
         if let Some(dir) = self.existing_dir(first.kind == Kind::Directory)? {
             let name = source.clone();
@@ -89,8 +90,8 @@ impl Target<'_> {
         Ok((self.parent()?, Way { source, name }))
     }
 
-    /// Returns the directory at the destination path. Returns None if the path is a new name, or the name of a file that
-    /// is replaced.
+    /// Returns the directory at the destination path. Returns None if the path is a new name, or the name of a file
+    /// that the copy replaces.
     fn existing_dir(&self, is_dir: bool) -> Result<Option<OwnedFd>, CopyError> {
         let path = self.path;
         match self.root.dir(path) {

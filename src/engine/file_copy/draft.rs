@@ -1,4 +1,4 @@
-//! A file that is being written. Until it is whole, it has no name, or a temporary name of ours.
+//! A file that is being written. Until the file is whole, it has no name, or a temporary name that podprobe has given.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use nix::sys::stat::{Mode, fchmod, futimens};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 
-/// Mask of the permission bits of a mode that are kept: set-user-id and set-group-id are dropped.
+/// Mask of the permission bits that a new file keeps. Set-user-id and set-group-id are dropped.
 const MODE: u32 = 0o1777;
 /// Number of temporary names that are tried for one file.
 const TRIES: usize = 100;
@@ -30,7 +30,8 @@ pub(super) fn free_name<T>(
     mut make: impl FnMut(&str) -> Result<T, Errno>,
 ) -> Result<(T, String), Errno> {
     let from = std::process::id();
-    // The time makes the name of each file different: a file that a killed process has left is not in the way for long.
+    // The time makes the temporary names of each copy different, so a file that a killed process has left is hardly
+    // ever in the way.
     let salt = Instant::now();
     for n in 0..TRIES {
         let name = format!(".podprobe-cp-{from}-{}-{n}", salt.elapsed().as_nanos());
@@ -67,12 +68,13 @@ impl Draft {
         })
     }
 
-    /// Gives the file its final name in `dir`, and replaces a file that has the name already.
+    /// Gives the file its final name in `dir`. Replaces a file that has this name already.
     pub(super) fn publish(&self, dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         let draft = match &self.name {
             Some(draft) => draft.clone(),
             None => match self.link(dir, name) {
-                // A file with this name exists already.
+                // If a file has the final name already, the new file first gets a temporary name, and is then renamed
+                // over the old file.
                 Err(Errno::EEXIST) => free_name(|draft| self.link(dir, draft.as_bytes()))?.1,
                 linked => return linked,
             },
@@ -84,7 +86,7 @@ impl Draft {
         renamed
     }
 
-    /// Gives the nameless file a name in `dir`.
+    /// Gives the file, which has no name yet, a name in `dir`.
     fn link(&self, dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         linkat(
@@ -96,7 +98,7 @@ impl Draft {
         )
     }
 
-    /// Removes the unfinished file of a failed copy.
+    /// Removes the file if it has a temporary name. Called when a copy has failed.
     pub(super) fn discard(&self, dir: &OwnedFd) {
         if let Some(name) = &self.name {
             let _ = unlinkat(dir, name.as_str(), UnlinkatFlags::NoRemoveDir);

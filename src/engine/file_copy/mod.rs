@@ -1,14 +1,15 @@
-//! Copies files into a container and out of it, as a tar stream (`podprobe cp`). The container needs no program for that.
+//! Copies files into a container and out of it, as a tar stream (`podprobe cp`). The container needs no program for
+//! copying.
 //!
-//! [`pack`] makes the stream on one side, and [`unpack()`] writes its files on the other side. The daemon and its client
-//! use both.
+//! [`pack`] makes the stream on one side, and [`unpack()`] writes its files on the other side. The daemon and its
+//! client use both.
 //!
 //! Invariants: no code trusts the container or the stream, and the container may change its files during a copy. The
-//! kernel resolves the path that a person has typed, in the container's root directory. Below this path each name is
-//! looked up alone, in a directory that is held open, and no link is followed. Only regular files and directories are
-//! opened: the kind of a file is checked first, by a descriptor that opens nothing (`O_PATH`). File systems of the kernel
-//! (/proc, /sys, …) are not read and not written. A file appears as a whole or not at all. The memory that a copy needs
-//! does not depend on the files.
+//! kernel resolves the path that a person has typed, and starts in the container's root directory. Below this path each
+//! name is looked up alone, in a directory that is held open, and no link is followed. Only regular files and
+//! directories are opened: the kind of a file is checked first, by a descriptor that opens nothing (`O_PATH`). File
+//! systems of the kernel (/proc, /sys, …) are not read and not written. A file appears as a whole or not at all. The
+//! memory that a copy needs does not depend on the files.
 
 mod destination;
 mod draft;
@@ -27,10 +28,10 @@ pub use unpack::{Failed, Unpacked, unpack};
 
 /// Size in bytes of the piece of a file that is read or written at once.
 const BUFFER: usize = 256 << 10;
-/// Most directories inside one another. Each of them holds descriptors open.
+/// Largest number of directories inside one another. Each of these directories holds descriptors open.
 const MAX_DEPTH: usize = 64;
 
-/// Notes about files that were left out: one sentence each, at most [`Self::MAX`] of them.
+/// Notes about files that were left out: a sentence for each file, at most [`Self::MAX`] sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
     texts: Vec<String>,
@@ -38,9 +39,9 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Most sentences that are kept.
+    /// Largest number of sentences that are kept.
     const MAX: usize = 20;
-    /// Length in bytes to which each sentence is cut.
+    /// Length in bytes to which each sentence is cut if it is longer.
     const LENGTH: usize = 1000;
 
     fn add(&mut self, mut text: String) {
@@ -55,7 +56,7 @@ impl Notes {
         self.texts.push(text);
     }
 
-    /// Returns the sentences. The last one says how many more were dropped, if any.
+    /// Returns the sentences. If sentences were dropped, an additional last sentence says how many.
     pub fn into_texts(self) -> Vec<String> {
         let mut texts = self.texts;
         if self.more > 0 {

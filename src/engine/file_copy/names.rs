@@ -2,15 +2,15 @@
 //!
 //! Invariants: pure.
 
-/// Returns the name that a copy of `path` gets: the last name of the path. Returns None for `/`, and for a path that ends
-/// with `.` or `..`: such a path means the content of the directory.
+/// Returns the name that a copy of `path` gets: the last name in the path. Returns None for `/`, and for a path that
+/// ends with `.` or `..`: such a path means the content of the directory.
 pub fn base_name(path: &[u8]) -> Option<&[u8]> {
     let path = trimmed(path);
     let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
     (!matches!(name, b"" | b"." | b"..")).then_some(name)
 }
 
-/// Returns the path of the directory that holds the file at `path`: `.` if `path` is a name alone.
+/// Returns the path of the directory that holds the file at `path`. Returns `.` if `path` is a single name.
 pub(super) fn parent(path: &[u8]) -> &[u8] {
     let path = trimmed(path);
     match path.iter().rposition(|b| *b == b'/') {

@@ -1,8 +1,8 @@
 //! Reads files and directories into a tar stream.
 //!
 //! Invariants: the paths in the stream begin with the last name of the source path. If the content of a directory is
-//! copied, they are relative to this directory. Links are written as links. A file that cannot be copied is left out, and
-//! a note in the result and in the stream says so.
+//! copied, the paths are relative to this directory. Links are written as links. A file that cannot be copied is left
+//! out, and a note in the result and in the stream says which.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,7 +20,7 @@ use super::{BUFFER, MAX_DEPTH, Notes};
 
 /// Prefix of a comment in the stream that says which file was left out.
 pub(super) const NOTE: &str = "podprobe note: ";
-/// Prefix of the comment in the stream that says why the stream ends early.
+/// Prefix of the comment in the stream that says why the stream ends before its end mark.
 pub(super) const ERROR: &str = "podprobe error: ";
 
 /// The file or directory that is to be copied.
@@ -39,10 +39,11 @@ pub struct Packed {
 }
 
 impl Source {
-    /// Finds the file or directory at `path`. A link at the end of the path is not followed, unless a slash follows it.
+    /// Finds the file or directory at `path`. If the path leads to a link, the link itself is found, unless the path
+    /// ends with a slash.
     ///
     /// # Errors
-    /// Returns an error with the path if the file is not there or cannot be read, is of a kind that is not copied, or
+    /// Returns an error with the path if the file does not exist or cannot be read, is of a kind that is not copied, or
     /// belongs to a file system of the kernel.
     pub fn find(root: &Root, path: &[u8]) -> Result<Self, CopyError> {
         let failed = |e: Errno| CopyError::of_file("read", path, e);
@@ -60,8 +61,8 @@ impl Source {
         Ok(Self { found, name })
     }
 
-    /// Writes the source to `out`. Before the end mark it calls `check`, which fails if the content that was read may not
-    /// be whole.
+    /// Writes the source to `out`. When all content is written, calls `check`, which fails if the content that was read
+    /// may not be whole. After a success of `check`, writes the end mark.
     ///
     /// # Errors
     /// Returns the error of a file that cannot be read, of `check`, or of `out`. In these cases the stream has no end
@@ -80,7 +81,7 @@ impl Source {
         };
         let mut packed = packer.all(self.found).and_then(|()| check());
         if let Err(CopyError::NotFound(text) | CopyError::Refused(text)) = &packed {
-            // The reader of the stream learns why the stream ends.
+            // This comment tells the reader of the stream why the stream ends.
             let told = packer.tar.comment(&format!("{ERROR}{text}"));
             let _ = told.and_then(|()| packer.tar.out.flush());
         }
@@ -95,7 +96,7 @@ impl Source {
 struct Level {
     names: OwningIter,
     found: Found,
-    /// Length in bytes of the packer's path up to this directory, without the names in it.
+    /// Length in bytes of the part of the packer's path that leads to this directory.
     length: usize,
 }
 
@@ -108,7 +109,8 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    /// Adds `first` and everything below it. It does not recurse, because the stack of a thread is small.
+    /// Adds `first` and everything below it to the stream. The function does not recurse, because the stack of a thread
+    /// is small.
     fn all(&mut self, first: Found) -> Result<(), CopyError> {
         self.add(first)?;
         while let Some(level) = self.stack.last_mut() {
@@ -129,7 +131,7 @@ impl Packer<'_> {
             self.path.extend_from_slice(name);
             match look(&level.found.fd, name) {
                 Ok(found) => self.next(found)?,
-                // The file was removed after its name was read.
+                // The file was removed after its name was read, so it is passed over.
                 Err(Errno::ENOENT) => {}
                 Err(e) => return Err(CopyError::of_file("read", &self.path, e)),
             }
@@ -137,7 +139,8 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Adds a file that lies below the first directory, unless it belongs to a file system of the kernel.
+    /// Adds a file that lies below the first directory to the stream, unless the file belongs to a file system of the
+    /// kernel.
     fn next(&mut self, found: Found) -> Result<(), CopyError> {
         let above = self.stack.last().map(|level| level.found.stat.st_dev);
         let is_mounted = above != Some(found.stat.st_dev);
@@ -213,7 +216,7 @@ impl Packer<'_> {
         self.tar.pad(size).map_err(CopyError::Stream)
     }
 
-    /// Writes exactly `size` bytes of content, even if the file becomes shorter or longer meanwhile.
+    /// Writes exactly `size` bytes of content, even if the file becomes shorter or longer while it is read.
     fn content(&mut self, mut file: File, size: u64) -> Result<(), CopyError> {
         let mut left = size;
         let mut is_over = false;
@@ -243,8 +246,8 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Returns the error of a file that could not be read to its end. The stream gets no comment about it, because none
-    /// fits into the middle of a file.
+    /// Returns the error of a file that could not be read to its end. The stream gets no comment about this error,
+    /// because a comment cannot stand in the middle of a file.
     fn broken_off(&self, e: io::Error) -> CopyError {
         let text = CopyError::of_file("read", &self.path, e).to_string();
         CopyError::Stream(io::Error::other(text))

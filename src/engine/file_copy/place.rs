@@ -1,7 +1,7 @@
 //! Opens the files that a copy reads or writes: a path from a root first, then one name at a time.
 //!
-//! Invariants: [`look`] opens nothing and follows no link. The file that it has found is opened through the descriptor
-//! that it returns, so that nobody can exchange the file in between.
+//! Invariants: [`look`] opens nothing and follows no link. A file that [`look`] has found is opened through the
+//! descriptor that [`look`] returns, so that nobody can exchange the file in between.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,7 +18,7 @@ use nix::sys::statfs::fstatfs;
 /// Number of times that a lookup is repeated if a rename has disturbed it.
 const TRIES: usize = 100;
 
-/// The directory at which a path begins.
+/// The directory at which a path starts.
 pub enum Root {
     /// The directories that this process sees. A path is resolved as in every program.
     Node,
@@ -27,7 +27,8 @@ pub enum Root {
 }
 
 impl Root {
-    /// Opens the file at `path` and follows links. With `O_NOFOLLOW` it does not follow a link at the end of the path.
+    /// Opens the file at `path` and follows links. With `O_NOFOLLOW` in `flags`, a link at the end of the path is not
+    /// followed.
     pub(super) fn open(&self, path: &[u8], flags: OFlag) -> Result<OwnedFd, Errno> {
         let (path, flags) = (Path::new(OsStr::from_bytes(path)), flags | OFlag::O_CLOEXEC);
         let Self::Container(root) = self else {
@@ -45,7 +46,8 @@ impl Root {
         }
     }
 
-    /// Returns a descriptor of the directory at `path`, which cannot read its names (`O_PATH`).
+    /// Returns a descriptor of the directory at `path`. The names in the directory cannot be read through this
+    /// descriptor (`O_PATH`).
     pub(super) fn dir(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         self.open(path, OFlag::O_PATH | OFlag::O_DIRECTORY)
     }
@@ -63,11 +65,12 @@ pub(super) enum Sort {
     File,
     Directory,
     Symlink,
-    /// A kind that is not copied, with its name.
+    /// A kind of file that is not copied. The text names the kind.
     Other(&'static str),
 }
 
-/// Finds the file `name` in the directory `dir`; `name` is a single path component. It opens nothing and follows no link.
+/// Finds the file `name` in the directory `dir`; `name` is a single path component. The function opens nothing and
+/// follows no link.
 pub(super) fn look(dir: impl AsFd, name: &[u8]) -> Result<Found, Errno> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     Found::of(openat(dir, name, flags, Mode::empty())?)
@@ -107,8 +110,9 @@ impl Found {
     }
 }
 
-/// Numbers (`f_type`) of the file systems that hold files of the kernel: proc, sysfs, cgroup, cgroup2, debugfs, tracefs,
-/// securityfs, bpf, pstore, efivarfs, configfs, selinuxfs, smackfs. In these the daemon may do more than a container.
+/// Numbers (`f_type`) of the file systems that hold files of the kernel: proc, sysfs, cgroup, cgroup2, debugfs,
+/// tracefs, securityfs, bpf, pstore, efivarfs, configfs, selinuxfs, smackfs. In these file systems the daemon may do
+/// more than a container.
 const KERNEL: [u32; 13] = [
     0x9fa0,
     0x6265_6572,

@@ -13,16 +13,16 @@ const BLOCK: usize = 512;
 /// Longest name in bytes that is written into the header itself.
 const MAX_NAME: usize = 99;
 
-/// Writer of a tar stream. It writes the headers, and the caller writes the content of files.
+/// A writer of a tar stream. The writer writes the headers, and its caller writes the content of files.
 pub(super) struct TarWriter<'a> {
     pub(super) out: &'a mut dyn Write,
 }
 
-/// Data for the header of one entry.
+/// Data for the header of an entry.
 pub(super) struct Entry<'a> {
     pub(super) path: &'a [u8],
     pub(super) kind: EntryType,
-    /// Target of the link if the entry is a symlink.
+    /// Target of the link if the entry is a symlink; otherwise empty.
     pub(super) target: &'a [u8],
     pub(super) stat: &'a FileStat,
     /// Size in bytes of the content.
@@ -57,8 +57,8 @@ impl TarWriter<'_> {
         self.out.write_all(header.as_bytes())
     }
 
-    /// Returns the part of a name that fits into the header. If the name is too long, it first writes the whole name as
-    /// an entry of its own.
+    /// Returns the part of a name that fits into the header. If the name is too long, the function first writes the
+    /// whole name as an entry of its own.
     fn name<'n>(&mut self, long: EntryType, name: &'n [u8]) -> io::Result<&'n [u8]> {
         if name.len() <= MAX_NAME {
             return Ok(name);
@@ -83,7 +83,8 @@ impl TarWriter<'_> {
         self.pad(content.len() as u64)
     }
 
-    /// Writes a comment, for the podprobe that reads the stream. Other readers of tar pass over it.
+    /// Writes a comment into the stream, for the podprobe that reads the stream. Other readers of tar ignore the
+    /// comment.
     pub(super) fn comment(&mut self, text: &str) -> io::Result<()> {
         self.extension(
             EntryType::XGlobalHeader,
@@ -98,7 +99,7 @@ impl TarWriter<'_> {
         self.out.write_all(&zeros[..(BLOCK - over) % BLOCK])
     }
 
-    /// Writes the end mark.
+    /// Writes the end mark of the archive.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         self.out.write_all(&[0; 2 * BLOCK])?;
         self.out.flush()

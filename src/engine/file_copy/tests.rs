@@ -10,7 +10,7 @@ use tar::{EntryType, Header};
 
 use super::*;
 
-/// The root directory of a container, and a directory of the node beside it.
+/// The root directory of a container, and a directory of the node. The two lie side by side.
 struct Place {
     dir: tempfile::TempDir,
 }
@@ -47,7 +47,7 @@ impl Place {
     fn out(&self, path: &str, to: &str) -> Result<Vec<String>, String> {
         let (tar, _) = self.packed(path).map_err(|e| e.to_string())?;
         let path = self.node(to);
-        // `PathBuf::join` may drop the slash at the end, which a person types.
+        // `PathBuf::join` may drop a slash at the end of the path, so a slash that a person typed is added again.
         let mut path = path.into_os_string().into_vec();
         if to.ends_with('/') && !path.ends_with(b"/") {
             path.push(b'/');
@@ -78,7 +78,7 @@ fn unpacked(
     }
 }
 
-/// Returns a tar archive with any kinds, names and content, as an attacker would make it.
+/// Returns a tar archive with entries of any kinds, names and content, as an attacker would make it.
 fn archive(entries: &[(EntryType, &str, &str)]) -> Vec<u8> {
     let mut tar = Vec::new();
     for (kind, name, content) in entries {
@@ -318,8 +318,8 @@ fn what_is_left_out_is_told_in_bounds() {
     assert!(told.last().unwrap().ends_with("more"), "{told:?}");
 }
 
-/// The container makes the stream and may attack the node with it: CVE-2018-1002100, CVE-2019-1002101, CVE-2019-11246,
-/// CVE-2019-11249.
+/// No stream writes outside of the destination. The container makes the stream and may attack the node through it:
+/// CVE-2018-1002100, CVE-2019-1002101, CVE-2019-11246, CVE-2019-11249.
 #[test]
 fn no_stream_writes_outside_of_the_destination() {
     let place = Place::new();
@@ -389,7 +389,7 @@ fn no_stream_writes_outside_of_the_destination() {
         assert!(said.is_err(), "{what}");
         assert_eq!(before(&place), untouched, "{what}");
     }
-    // A file in the place of a link replaces the link.
+    // A file that has the path of an earlier link replaces this link.
     let entries = [
         (DIR, "a", ""),
         (LINK, "a/l", "../../secret"),
@@ -404,7 +404,7 @@ fn no_stream_writes_outside_of_the_destination() {
     assert_eq!(mode & 0o7777, 0o755, "no set-user-id bit");
 }
 
-/// The container owns the destination and may have put links there.
+/// No link leads a copy out of the container. The container owns the destination and may have put links into it.
 #[test]
 fn no_link_of_the_container_leads_out_of_it() {
     let place = Place::new();
@@ -417,7 +417,8 @@ fn no_link_of_the_container_leads_out_of_it() {
     fs::write(place.node("secret"), "s").unwrap();
     let file = archive(&[(FILE, "f", "x")]);
     for path in ["abs", "abs/", "abs/f", "d/rel/f", "d/rel/secret"] {
-        // A link that leads out of the container leads to a missing place inside it. The link `abs` itself is replaced.
+        // A link that leads out of the container leads to a missing place inside the container. The link `abs` itself
+        // is replaced.
         let _ = place.write_in(path, &file);
         check_tree(&node, &["secret s"]);
     }
@@ -428,7 +429,7 @@ fn no_link_of_the_container_leads_out_of_it() {
         "{said}"
     );
     check_tree(&node, &["secret s"]);
-    // A link in the path that a person has typed is followed, inside the container.
+    // A link in the path that a person has typed is followed, but it stays inside the container.
     place.write_in("/ok", &file).unwrap();
     assert_eq!(fs::read(place.root("d/f")).unwrap(), b"x");
     // When a copy reads, it copies the link itself, and not the file that the link leads to.
@@ -468,7 +469,7 @@ fn a_file_is_replaced_as_a_whole_or_not_at_all() {
         "an end without its mark"
     );
     assert!(place.write_in("/", b"").is_err(), "nothing");
-    // The error comes before the content is read.
+    // A directory at the place of a file gives an error before the content of the file is read from the stream.
     fs::remove_file(place.root("d/f")).unwrap();
     fs::create_dir(place.root("d/f")).unwrap();
     let said = place.write_in("/", &whole[..whole.len() - 2048]);
@@ -477,7 +478,7 @@ fn a_file_is_replaced_as_a_whole_or_not_at_all() {
     assert!(damaged.contains("not a tar archive"), "{damaged}");
 }
 
-/// The daemon must not open a FIFO or a device of the container with its own rights.
+/// Only files are opened. The daemon must not open a FIFO or a device of the container with its own rights.
 #[test]
 fn nothing_but_a_file_is_opened() {
     let place = Place::new();
@@ -536,7 +537,7 @@ fn a_tar_of_somebody_else_goes_below_a_directory() {
     assert!(unpacked(&root, b"/none", Placement::Extract, &tar).is_err());
 }
 
-/// A writer that fails after so many bytes, as a client does that has gone.
+/// A writer that fails after this number of bytes, like the connection of a client that has gone.
 struct Gone(usize);
 
 impl Write for Gone {
@@ -576,7 +577,7 @@ fn why_a_stream_is_cut_off_is_said_in_it() {
     assert!(matches!(gone, Err(CopyError::Stream(_))), "{gone:?}");
 }
 
-/// A reader that returns one byte at a time, as a slow network does.
+/// A reader that returns one byte at a time, like a slow network.
 struct Slow<'a>(&'a [u8]);
 
 impl Read for Slow<'_> {

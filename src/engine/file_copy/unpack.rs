@@ -1,9 +1,10 @@
 //! Writes the files of a tar stream.
 //!
-//! Invariants: nothing is written outside of the destination, whatever names the stream has and whatever somebody changes
-//! in the destination meanwhile. Each directory on the way is opened by its name in the directory above, and a link in
-//! its place is an error. A file is written without a name, or under a temporary name of ours, and then put into its
-//! place. Set-user-id and set-group-id bits and extended attributes of the stream are dropped.
+//! Invariants: nothing is written outside of the destination, whatever names the stream has, and whatever another
+//! process changes in the destination meanwhile. Each directory on the way is opened by its name in the directory
+//! above, and a link in the place of a directory is an error. A file is written without a name, or under a temporary
+//! name, and gets its final name when it is whole. Set-user-id and set-group-id bits and extended attributes of the
+//! stream are dropped.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -25,7 +26,7 @@ use super::{BUFFER, MAX_DEPTH, Notes, Placement};
 use crate::engine::images::tarstream::{Kind, TarEntry, TarReader};
 use crate::engine::images::tree;
 
-/// Most bytes that are read after the end mark: other tar programs pad the end of an archive.
+/// Largest number of bytes that are read after the end mark. Other tar programs pad the end of an archive.
 const MAX_TRAILER: u64 = 1 << 20;
 
 /// Counts and notes of a copy that has succeeded.
@@ -35,7 +36,7 @@ pub struct Unpacked {
     pub files: u64,
     /// Number of bytes of file content that were written.
     pub bytes: u64,
-    /// Notes about files that the sender or this side left out.
+    /// Notes about files that the sender of the stream or this side has left out.
     pub notes: Notes,
 }
 
@@ -44,7 +45,8 @@ pub struct Unpacked {
 pub struct Failed {
     /// The error that stopped the copy.
     pub error: CopyError,
-    /// Path of the file that was being written. This file is missing, or is still the old one.
+    /// Path of the file that was being written when the copy failed. At this path there is no file, or still the old
+    /// file.
     pub current: Option<String>,
     /// Counts and notes of the files that were written before the failure.
     pub done: Unpacked,
@@ -67,8 +69,8 @@ impl fmt::Display for Failed {
 /// Writes the files of `stream` to the target.
 ///
 /// # Errors
-/// Returns the error that stopped the copy, the file that was being written, and what was written before. The files
-/// that were written before stay.
+/// Returns the error that stopped the copy, the path of the file that was being written, and the counts of what was
+/// written before. The files that were written before are not removed.
 pub fn unpack(target: &Target<'_>, stream: &mut dyn Read) -> Result<Unpacked, Box<Failed>> {
     let mut tar = TarReader::new(stream);
     let mut unpacker = Unpacker {
@@ -106,7 +108,8 @@ struct Level {
     name: Vec<u8>,
     dir: OwnedFd,
     device: u64,
-    /// Mode and time of a new directory. They are set when all its files are written.
+    /// Mode and time of a new directory, which are set when all files of the directory are written. None if the
+    /// directory existed before.
     later: Option<(u32, TimeSpec)>,
 }
 
@@ -191,8 +194,8 @@ impl Unpacker {
         self.stack.last().expect("the base is there")
     }
 
-    /// Opens or makes the directories of a clean path, so that the last one is on top of the stack. Directories that the
-    /// previous entry has in common with this one stay open.
+    /// Opens or makes the directories of a clean path, so that the last of them is on top of the stack. Directories
+    /// that the path has in common with the path of the previous entry stay open.
     fn enter(&mut self, path: &[u8]) -> Result<(), CopyError> {
         let names: Vec<&[u8]> = path
             .split(|b| *b == b'/')
@@ -211,7 +214,8 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Closes the directories of the stack until `length` remain. New directories get their mode and time now.
+    /// Closes the directories on top of the stack until `length` directories remain. A new directory gets its mode and
+    /// time when it is closed.
     fn leave(&mut self, length: usize) -> Result<(), CopyError> {
         let mut result = Ok(());
         while self.stack.len() > length {
@@ -256,7 +260,8 @@ impl Unpacker {
             name: name.to_vec(),
             device: found.stat.st_dev,
             later: None,
-            // A descriptor made with `O_PATH` cannot change the mode, so a new directory is opened for reading.
+            // A descriptor that was made with `O_PATH` cannot change the mode of a directory, so a new directory is
+            // opened for reading.
             dir: match is_new {
                 true => found.open_dir().map_err(failed)?,
                 false => found.fd,
@@ -304,7 +309,7 @@ impl Unpacker {
         finished
     }
 
-    /// Returns an error if a directory has this name: it is never replaced by a file or a link.
+    /// Returns an error if there is a directory at this name. A directory is never replaced by a file or a link.
     fn replaceable(&self, path: &[u8], name: &[u8]) -> Result<(), CopyError> {
         match look(&self.top().dir, name) {
             Ok(found) if found.sort() == Sort::Directory => Err(write_failed(path, Errno::EISDIR)),
@@ -361,8 +366,8 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Sets the owner and the time of a new link. The owner is set by descriptor: the container may have replaced the
-    /// link with a hard link to another file.
+    /// Sets the owner and the time of a new link. The owner is set through a descriptor, because the container may have
+    /// replaced the link with a hard link to another file.
     fn dress_link(&self, draft: &str, time: (i64, i64)) -> Result<(), Errno> {
         let dir = &self.top().dir;
         let found = look(dir, draft.as_bytes())?;

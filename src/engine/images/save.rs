@@ -192,7 +192,8 @@ fn of_output(e: io::Error) -> ImageError {
 /// Writes images to a file. The file appears at `path` when it is complete.
 ///
 /// # Errors
-/// Returns the error of [`ImageStore::save`], or the error of writing the file. After an error no part of the new file is left.
+/// Returns the error of [`ImageStore::save`], or the error of writing the file. After an error no part of the new file
+/// is left.
 pub fn save_to(store: &ImageStore, references: &[String], path: &Path) -> Result<(), ImageError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));

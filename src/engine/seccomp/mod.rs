@@ -1,9 +1,9 @@
 //! Compiles seccomp profiles. The OCI form (`linux.seccomp` in config.json) is turned into the program that the kernel
 //! runs.
 //!
-//! A process that enters a container does not inherit the container's filter. So the filter is compiled again for each
-//! command (exec-in-container 2). The embedded runtime uses the same code. A profile has the same meaning as with runc
-//! and libseccomp:
+//! A process that enters a container does not inherit the container's filter. So the filter is given to each command
+//! again (exec-in-container 2). The embedded runtime uses the same code. A profile has the same meaning as with runc and
+//! libseccomp:
 //! - Names that this kernel's ABI does not have are skipped.
 //! - A rule without conditions wins over rules with conditions.
 //! - If several conditions of one rule are about the same argument, they are alternatives.

@@ -1,6 +1,6 @@
-//! Writes cAdvisor's metrics from figures: the series that common dashboards read.
+//! Writes cAdvisor's metrics from the figures that were read: the series that common dashboards read.
 //!
-//! Invariants: those of text.rs hold.
+//! Invariants: the invariants of text.rs hold.
 
 use std::time::{Duration, SystemTime};
 
@@ -111,7 +111,7 @@ const CADVISOR: [OfCgroup; 16] = [
         "container_spec_memory_limit_bytes",
         Kind::Gauge,
         "Memory limit for the container.",
-        // 0 means no limit
+        // 0 in a metric means no limit
         |u| {
             u.spec?;
             memory(u, |m| Some(m.limit.unwrap_or(0)))
@@ -161,8 +161,8 @@ pub fn cadvisor(figures: &Figures) -> String {
     out
 }
 
-/// Returns the node, the pods and the containers with their labels. Labels that a pod or the node does not have are
-/// empty, so that `image!=""` selects only containers.
+/// Returns the cgroups of the node, the pods and the containers, each with its labels. Labels that a pod or the node
+/// does not have are empty, so that `image!=""` selects only containers.
 fn subjects(figures: &Figures) -> Vec<Subject<'_>> {
     let labels = |id: &str, [container, image, name]: [&str; 3], pod: Option<&PodUsage>| {
         pairs(&[

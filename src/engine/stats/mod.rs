@@ -1,8 +1,8 @@
-//! Figures about the resources that pods and the node use: processor time, memory, network and disk. They are for the
-//! kubelet's resource metrics, cAdvisor's metrics, and `/stats/summary` (kubelet-probes 11.2).
+//! Figures about the resources that pods and the node use: processor time, memory, network and disk. The figures are
+//! for the kubelet's resource metrics, cAdvisor's metrics, and `/stats/summary` (kubelet-probes 11.2).
 //!
-//! Invariants: files are read only for a request, and no thread takes samples. The pods are those of PLEG's last listing.
-//! Figures that the kernel does not give are left out.
+//! Invariants: files are read only for a request, and no thread takes samples. The pods are those in the last listing
+//! of PLEG. Figures that the kernel does not give are left out.
 
 mod cadvisor;
 mod disk;
@@ -34,37 +34,39 @@ use rates::Rates;
 pub enum Detail {
     /// Only processor time and memory.
     CpuAndMemory,
-    /// All figures: also limits, throttling, devices and the network.
+    /// All figures: processor time, memory, limits, throttling, devices and the network.
     All,
 }
 
 /// Use and limits of a cgroup, or of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Path of the cgroup in each hierarchy, which is cAdvisor's `id`. `/` means the node.
+    /// Path of the cgroup in each hierarchy, which cAdvisor calls `id`. `/` means the node.
     pub id: String,
     /// Processor time; None if the kernel does not count it.
     pub cpu: Option<Cpu>,
     /// Memory; None if the kernel does not count it.
     pub memory: Option<Memory>,
-    /// Throttling by the quota; None if there is no quota.
+    /// Throttling by the processor quota. None if there is no quota, or if the request was not for [`Detail::All`].
     pub throttling: Option<Throttling>,
-    /// Limits and weights; None without [`Detail::All`].
+    /// Processor limits and weights; None if the request was not for [`Detail::All`].
     pub spec: Option<Spec>,
-    /// Reads and writes for each block device. Empty without [`Detail::All`], or if the kernel does not count them.
+    /// Reads and writes for each block device. Empty if the request was not for [`Detail::All`], or if the kernel does
+    /// not count them.
     pub io: Vec<Io>,
-    /// Number of processes that the kernel has killed because of too little memory.
+    /// Number of processes that the kernel has killed because of too little memory. None if the request was not for
+    /// [`Detail::All`], or if the kernel does not count them.
     pub oom_kills: Option<u64>,
 }
 
 /// Processor limits and weights of a cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
-    /// Microseconds of processor time in each period; None if there is no quota.
+    /// Microseconds of processor time that the cgroup may use in each period; None if there is no quota.
     pub quota: Option<u64>,
     /// Length of a period in microseconds.
     pub period: Option<u64>,
-    /// Processor weight as shares of cgroup v1. A weight of v2 is converted into shares.
+    /// Processor weight of the cgroup, as shares of cgroup v1. A weight of v2 is converted into shares.
     pub shares: Option<u64>,
 }
 
@@ -75,7 +77,7 @@ pub struct ContainerUsage {
     pub name: String,
     /// Id of the container's instance.
     pub id: String,
-    /// Image of the container, as in the pod.
+    /// Image of the container, as in the pod's spec.
     pub image: String,
     /// Time at which the container started.
     pub started: Option<SystemTime>,
@@ -98,7 +100,8 @@ pub struct PodUsage {
     pub started: SystemTime,
     /// Resources that all the pod's containers use together.
     pub usage: Usage,
-    /// Interfaces of the pod's own network. Empty if the pod uses the node's network, or if no container runs.
+    /// Interfaces of the pod's own network. Empty if the pod uses the node's network, or if no container of the pod
+    /// runs.
     pub network: Vec<Interface>,
     /// The pod's containers that are running.
     pub containers: Vec<ContainerUsage>,
@@ -115,11 +118,11 @@ pub struct NodeUsage {
     pub processors: u64,
     /// Interfaces of the node's network, without the node's ends of the connections to pods.
     pub network: Vec<Interface>,
-    /// Name of the interface with the default route; empty if there is no such route.
+    /// Name of the interface with the default route; empty if there is no default route.
     pub default_interface: String,
     /// Time of the boot, in seconds since 1970.
     pub booted: Option<u64>,
-    /// Greatest process id, and so the most processes that the node can have.
+    /// Largest process id, and so the largest number of processes that the node can have.
     pub max_pid: Option<u64>,
     /// Number of threads of all processes.
     pub threads: Option<u64>,
@@ -132,11 +135,11 @@ pub struct Figures {
     pub at: SystemTime,
     /// Resources that the node uses.
     pub node: NodeUsage,
-    /// Resources that the pods use, sorted by namespace and name. Each name occurs once.
+    /// Resources that the pods use, sorted by namespace and name. Each combination of namespace and name occurs once.
     pub pods: Vec<PodUsage>,
 }
 
-/// The source of all figures. It remembers the samples of the last request.
+/// The source of all figures. It keeps the samples of the last call of `rates`, to compute the next rates.
 pub struct Stats {
     reader: Reader,
     rates: Mutex<Rates>,
@@ -151,10 +154,10 @@ impl Stats {
         }
     }
 
-    /// Reads the figures of the node and of these pods now.
+    /// Reads the present figures of the node and of these pods.
     ///
     /// # Errors
-    /// Returns the error of reading the mounts of cgroups, if they cannot be read.
+    /// Returns an error if the mounts of cgroups cannot be read.
     pub fn figures(
         &self,
         pods: &[Arc<RuntimePodStatus>],
@@ -163,7 +166,8 @@ impl Stats {
         self.reader.read(pods, detail, SystemTime::now())
     }
 
-    /// Returns the nanoseconds of processor time that each cgroup has used per second since an earlier call.
+    /// Returns the nanoseconds of processor time that each cgroup has used per second since an earlier call of this
+    /// function. The key is the id of the cgroup.
     pub fn rates(&self, figures: &Figures, now: Moment) -> HashMap<String, u64> {
         let of_pod = |pod: &'_ PodUsage| {
             let containers = pod.containers.iter().map(|c| &c.usage);

@@ -9,13 +9,13 @@ use std::time::Duration;
 pub struct Cpu {
     /// Nanoseconds of all processor time.
     pub usage: u64,
-    /// Nanoseconds in programs.
+    /// Nanoseconds of processor time in programs.
     pub user: Option<u64>,
-    /// Nanoseconds in the kernel.
+    /// Nanoseconds of processor time in the kernel.
     pub system: Option<u64>,
 }
 
-/// Figures about processes that a processor quota has delayed.
+/// Figures about the processes of a cgroup that its processor quota has delayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttling {
     /// Number of periods in which processes wanted to run.
@@ -29,9 +29,9 @@ pub struct Throttling {
 /// Memory of a cgroup or the node, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// All memory, with the page cache.
+    /// All memory in use, including the page cache.
     pub usage: u64,
-    /// Memory without the part of the page cache that was not used lately.
+    /// Memory in use without the part of the page cache that was not used lately.
     pub working_set: u64,
     /// Anonymous memory (RSS).
     pub rss: u64,
@@ -43,18 +43,18 @@ pub struct Memory {
     pub swap: Option<u64>,
     /// Number of page faults.
     pub page_faults: Option<u64>,
-    /// Number of page faults that waited for a disk.
+    /// Number of page faults for which a disk had to be read.
     pub major_page_faults: Option<u64>,
-    /// Most memory that may be used; None if there is no limit.
+    /// Limit of the memory; None if there is no limit.
     pub limit: Option<u64>,
-    /// Most memory that may be swapped to the disk. None if there is no limit, or if the kernel has no such limit.
+    /// Limit of the memory that is swapped to the disk. None if there is no limit, or if the kernel has no such limit.
     pub swap_limit: Option<u64>,
 }
 
 /// Reads and writes of a cgroup on one block device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Io {
-    /// Major and minor number of the device, as in `8:0`. The reader replaces them by the device's path.
+    /// Major and minor number of the device, as in `8:0`. The reader replaces the numbers by the device's path.
     pub device: String,
     /// Number of read operations.
     pub reads: u64,
@@ -87,8 +87,8 @@ pub fn io_v2(stat: &str) -> Vec<Io> {
     stat.lines().filter_map(line).collect()
 }
 
-/// Parses `blkio.throttle.io_service_bytes` and `blkio.throttle.io_serviced` of v1, or their `…_recursive` forms, which
-/// include the cgroups below.
+/// Parses `blkio.throttle.io_service_bytes` and `blkio.throttle.io_serviced` of v1, or the `…_recursive` forms of these
+/// files, which include the cgroups below.
 pub fn io_v1(bytes: &str, operations: &str) -> Vec<Io> {
     let mut found: Vec<Io> = Vec::new();
     for (text, are_bytes) in [(bytes, true), (operations, false)] {
@@ -119,7 +119,7 @@ pub fn io_v1(bytes: &str, operations: &str) -> Vec<Io> {
     found
 }
 
-/// Returns the number after `key` and a space, in a text with such lines.
+/// Returns the number after `key` and a space, in a text of lines that hold a key and a number.
 pub fn flat(text: &str, key: &str) -> Option<u64> {
     let value = |line: &str| {
         line.strip_prefix(key)?
@@ -157,7 +157,7 @@ pub fn throttling(stat: &str) -> Option<Throttling> {
     })
 }
 
-/// Parses `memory.stat` of v2. `current` is the number in `memory.current`.
+/// Parses `memory.stat` of v2. `current` is the number in the file `memory.current`.
 pub fn memory_v2(current: u64, stat: &str) -> Memory {
     let inactive = flat(stat, "inactive_file").unwrap_or(0);
     Memory {
@@ -172,7 +172,8 @@ pub fn memory_v2(current: u64, stat: &str) -> Memory {
     }
 }
 
-/// Parses `memory.stat` of v1, with the cgroups below. `usage` is the number in `memory.usage_in_bytes`.
+/// Parses `memory.stat` of v1. The figures include the cgroups below. `usage` is the number in the file
+/// `memory.usage_in_bytes`.
 pub fn memory_v1(usage: u64, stat: &str) -> Memory {
     let inactive = flat(stat, "total_inactive_file").unwrap_or(0);
     Memory {
@@ -203,8 +204,9 @@ pub fn cpu_max(text: &str) -> Option<(Option<u64>, u64)> {
     Some((number(quota), number(period)?))
 }
 
-/// Converts `cpu.weight` into shares of v1. This is the inverse of the formula with which runc 1.3.2 and crun 1.23 set
-/// weights. They round up, so small shares come back slightly larger.
+/// Converts `cpu.weight` into shares of v1. This is the inverse of the formula with which runc 1.3.2 and crun 1.23
+/// compute weights. Both runtimes round up, so the result for small shares is slightly larger than the shares that were
+/// set.
 pub fn shares_of_weight(weight: u64) -> u64 {
     let exponent = (weight.clamp(1, 10_000) as f64).log10();
     let l = (15_625.0 + 4.0 * 612.0 * (exponent + 7.0 / 34.0)).sqrt();
@@ -258,8 +260,8 @@ pub fn interfaces(net_dev: &str) -> Vec<Interface> {
     all.filter(|i| i.name != "lo").collect()
 }
 
-/// Returns the interface of the default route in `/proc/net/route`. If there are several such routes, the least metric
-/// decides.
+/// Returns the interface of the default route in `/proc/net/route`. If there are several default routes, the route with
+/// the least metric counts.
 pub fn default_interface(route: &str) -> Option<&str> {
     let default = |line: &'_ str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -273,7 +275,7 @@ pub fn default_interface(route: &str) -> Option<&str> {
     line.split_whitespace().next()
 }
 
-/// Parses the line `cpu` of `/proc/stat`, which counts in ticks. Its figures for user and nice include the time of
+/// Parses the line `cpu` of `/proc/stat`, whose figures are in ticks. The figures for user and nice include the time of
 /// guests.
 pub fn node_cpu(stat: &str, ticks_per_second: u64) -> Option<Cpu> {
     let line = stat.lines().find_map(|l| l.strip_prefix("cpu "))?;
@@ -298,7 +300,8 @@ pub fn boot_time(stat: &str) -> Option<u64> {
     flat(stat, "btime")
 }
 
-/// Parses `/proc/meminfo` and `/proc/vmstat`. Returns the size of the memory in bytes, and the memory that is used.
+/// Parses `/proc/meminfo` and `/proc/vmstat`. Returns the size of the memory in bytes, and the figures of the memory in
+/// use.
 pub fn node_memory(meminfo: &str, vmstat: &str) -> Option<(u64, Memory)> {
     let bytes = |key: &str| {
         let value = |l: &str| {
@@ -330,7 +333,7 @@ pub fn node_memory(meminfo: &str, vmstat: &str) -> Option<(u64, Memory)> {
     Some((all, memory))
 }
 
-/// Parses the number of the node's threads in `/proc/loadavg`.
+/// Returns the number of the node's threads, from `/proc/loadavg`.
 pub fn threads(loadavg: &str) -> Option<u64> {
     let (_, all) = loadavg.split_whitespace().nth(3)?.split_once('/')?;
     number(all)
@@ -339,7 +342,7 @@ pub fn threads(loadavg: &str) -> Option<u64> {
 /// Figures about a process from `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
-    /// User and system time together, in ticks.
+    /// Processor time in programs and in the kernel together, in ticks.
     pub cpu_ticks: u64,
     /// Number of threads.
     pub threads: u64,
@@ -365,7 +368,7 @@ pub fn process_stat(stat: &str) -> Option<ProcessStat> {
     })
 }
 
-/// Parses the soft limit of descriptors in `/proc/PID/limits`.
+/// Returns the soft limit of the number of open descriptors, from `/proc/PID/limits`.
 pub fn max_open_files(limits: &str) -> Option<u64> {
     let line = |l: &str| {
         number(
@@ -377,7 +380,7 @@ pub fn max_open_files(limits: &str) -> Option<u64> {
     limits.lines().find_map(line)
 }
 
-/// Returns the duration of `n` ticks.
+/// Returns the duration of `n` ticks. `per_second` is the number of ticks per second.
 pub fn ticks(n: u64, per_second: u64) -> Duration {
     let per_second = per_second.max(1);
     Duration::from_secs(n / per_second)

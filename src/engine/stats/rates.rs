@@ -1,13 +1,15 @@
-//! Computes the processor time in use from two requests. No thread takes samples while there are no requests.
+//! Computes the present use of processor time from two requests. No thread takes samples while there are no requests.
 //!
-//! Invariants: pure. The memory is bounded by the last request: a cgroup that is not part of it is forgotten.
+//! Invariants: pure. The memory is bounded by the last request: a cgroup that is not part of the last request is
+//! forgotten.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::base::clock::Moment;
 
-/// Shortest time between two samples. Nearer samples would make the figure jump, so the earlier one is kept.
+/// Shortest time between two samples. If a new sample is nearer, the earlier sample is kept, because the figure would
+/// jump.
 const NEAREST: Duration = Duration::from_secs(1);
 /// Longest time between two samples. A mean over a longer time says nothing about the present.
 const FARTHEST: Duration = Duration::from_secs(120);
@@ -24,9 +26,10 @@ struct Sample {
 }
 
 impl Rates {
-    /// Takes the processor time of each cgroup so far, in nanoseconds. Returns the nanoseconds that each has used per
-    /// second since its earlier sample. A cgroup is left out if it has no earlier sample, if this is too old, or if its
-    /// count has started anew. If the earlier sample is too near, the last figure is returned again.
+    /// Takes the nanoseconds of processor time that each cgroup has used until now. Returns the nanoseconds that each
+    /// cgroup has used per second since its earlier sample. A cgroup is left out if it has no earlier sample, if this
+    /// sample is too old, or if the cgroup's count has started anew. If the earlier sample is too near, the last result
+    /// for the cgroup is returned again.
     pub fn next(
         &mut self,
         now: Moment,

@@ -1,4 +1,4 @@
-//! Reads the figures that the kernel counts, from /proc and from cgroups v1, v2 and both at once.
+//! Reads the figures that the kernel counts, from /proc and from the cgroups of a node with v1, v2 or both.
 
 use std::collections::HashSet;
 use std::fs;
@@ -19,9 +19,10 @@ use crate::engine::runtime::{RuntimeContainerStatus, RuntimePodStatus, RuntimeSt
 pub struct Reader {
     layout: Layout,
     proc: PathBuf,
-    /// Directory with a link for each block device: from its number to the device.
+    /// Directory with a link for each block device. The link's name is the number of the device, and the link leads to
+    /// the device.
     devices: PathBuf,
-    /// The cgroup hierarchies. None means those that are mounted at the time of a request.
+    /// The cgroup hierarchies. None means the hierarchies that are mounted at the time of a request.
     cgroups: Option<Cgroups>,
 }
 
@@ -36,7 +37,7 @@ impl Reader {
         }
     }
 
-    /// Returns a reader of other directories, for tests.
+    /// Returns a reader that reads other directories than those of this machine, for tests.
     #[cfg(test)]
     pub(super) fn of(layout: Layout, proc: PathBuf, cgroups: Cgroups) -> Self {
         Self {
@@ -59,7 +60,7 @@ impl Reader {
         };
         let running = pods.iter().filter(|p| p.sandboxes.iter().any(|s| s.ready));
         let mut running: Vec<&RuntimePodStatus> = running.map(AsRef::as_ref).collect();
-        // If two pods have the same name, only the pod with the newest sandbox counts.
+        // If two pods have the same namespace and name, only the pod with the newest sandbox counts.
         let newest = |p: &RuntimePodStatus| p.sandboxes.first().map(|s| s.created_at);
         running.sort_by(|a, b| {
             let place = (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name));
@@ -144,7 +145,7 @@ impl Reader {
         node
     }
 
-    /// Reads the use of the cgroup `id`. If the cgroup does not exist any more, its figures are missing.
+    /// Reads the use of the cgroup `id`. If the cgroup does not exist any more, its figures are None.
     fn usage(&self, cgroups: &Cgroups, id: String, detail: Detail) -> Usage {
         let file = |controller: &str, name: &str| {
             let dir = cgroups.controller_dir(controller, &id)?;
@@ -172,7 +173,7 @@ impl Reader {
                 let both = limit("memory.memsw.limit_in_bytes");
                 Some(parse::Memory {
                     limit: memory,
-                    // the limit of v1 is for memory and swap together
+                    // the limit of v1 counts memory and swap together
                     swap_limit: both
                         .zip(memory)
                         .map(|(both, memory)| both.saturating_sub(memory)),
@@ -224,8 +225,8 @@ impl Reader {
     }
 }
 
-/// Tells whether an interface is one of the node's own. The node's ends of the connections to pods are left out, as in
-/// cAdvisor: they would add a series for each pod.
+/// Tells whether an interface is one of the node's own. The node's ends of the connections to pods do not count, as in
+/// cAdvisor, because each pod would add a series.
 fn is_of_the_node(interface: &Interface) -> bool {
     const PODS: [&str; 3] = ["veth", "docker", "ppv"];
     !PODS.iter().any(|prefix| interface.name.starts_with(prefix))
@@ -241,7 +242,7 @@ fn spec(file: &impl Fn(&str, &str) -> Option<String>) -> Spec {
         };
     }
     Spec {
-        // -1 means no quota
+        // -1 in the file means no quota
         quota: number("cpu.cfs_quota_us"),
         period: number("cpu.cfs_period_us"),
         shares: number("cpu.shares"),

@@ -1,7 +1,7 @@
-//! Makes the object of `/stats/summary`: the kubelet's `v1alpha1` Summary, with its names.
+//! Makes the object of `/stats/summary`: the kubelet's `v1alpha1` Summary, with the kubelet's names of fields.
 //!
-//! Invariants: pure. Unknown figures are left out. Volumes, file systems of containers and ephemeral storage are left out
-//! too, because they would have to be counted file by file.
+//! Invariants: pure. Unknown figures are left out. Volumes, file systems of containers and ephemeral storage are left
+//! out too, because they would have to be counted file by file.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -19,7 +19,7 @@ pub struct NodeFacts {
     pub name: String,
     /// File system that holds /var/lib/podprobe.
     pub fs: Option<Disk>,
-    /// Size in bytes of all images, which lie in the file system `fs`.
+    /// Size of all images in bytes. The images lie on the file system `fs`.
     pub images: Option<u64>,
     /// File system that holds the logs of containers.
     pub logs: Option<Disk>,
@@ -171,7 +171,7 @@ struct FsStats {
 }
 
 impl Summary {
-    /// Makes the object. `rates` has the nanoseconds of processor time per second for each cgroup.
+    /// Makes the Summary. `rates` has the nanoseconds of processor time that each cgroup uses per second.
     pub fn new(figures: &Figures, rates: &HashMap<String, u64>, node: &NodeFacts) -> Self {
         let at = Writer {
             time: figures.at.into(),
@@ -276,8 +276,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns the figures of all interfaces. The interface called `default` becomes the default one, or else the first.
-    /// Returns None if there are no interfaces.
+    /// Returns the figures of all interfaces. The default interface of the result is the interface called `default`. If
+    /// there is no such interface, it is the first one. Returns None if there are no interfaces.
     fn network(&self, interfaces: &[Interface], default: &str) -> Option<NetworkStats> {
         let all: Vec<InterfaceStats> = interfaces.iter().map(interface).collect();
         let named = all.iter().find(|i| i.name == default);
@@ -300,7 +300,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns the figures of a file system for a subject that uses `used` bytes of it.
+    /// Returns the figures of a file system for a pod, a container or another user of it that takes `used` bytes.
     fn part_of(&self, disk: Disk, used: u64) -> FsStats {
         FsStats {
             used_bytes: used,

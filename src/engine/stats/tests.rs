@@ -1,4 +1,4 @@
-//! Tests that read figures from trees of files, which look like those of the kernel.
+//! Tests that read figures from files of the tests, which look like those of the kernel.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::base::sys::mountinfo;
 use crate::engine::runtime::fake::runtime_container_status;
 use crate::engine::runtime::{RuntimeContainerStatus, RuntimeSandboxStatus, RuntimeState};
 
-/// The files of a machine, in a temporary directory.
+/// The files from which the figures of a machine are read, in a temporary directory.
 struct Machine {
     dir: tempfile::TempDir,
     mounts: String,
@@ -223,7 +223,8 @@ fn cadvisor_s_series_have_its_labels_and_an_image_of_containers_alone() {
     assert!(!text.contains("ppvabc"), "a pod's end is not the node's");
 }
 
-/// On v1 the kernel counts in several hierarchies, and some files have other names.
+/// Each figure of v1 is read from the hierarchy in which the kernel counts it. On v1 there are several hierarchies, and
+/// some files have other names than on v2.
 #[test]
 fn v1_and_hybrid_are_read_from_the_hierarchy_that_counts() {
     let hybrid = [

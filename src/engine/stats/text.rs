@@ -1,7 +1,8 @@
-//! Writes the kubelet's resource metrics from figures. Has the functions with which all figures are written as series.
+//! Writes the kubelet's resource metrics from the figures that were read. Has the functions with which figures of all
+//! kinds are written as series.
 //!
-//! Invariants: pure. Every sample has the time of the reading, as in the kubelet, so that a late scrape does not make it
-//! look newer.
+//! Invariants: pure. Every sample has the time at which the figures were read, as in the kubelet, so that a late scrape
+//! does not make the sample look newer.
 
 use std::time::SystemTime;
 
@@ -9,7 +10,8 @@ use super::parse::{Cpu, Memory};
 use super::{Figures, PodUsage, Usage};
 use crate::base::metrics::{Family, Kind, pairs};
 
-/// A family of metrics about cgroups: its name, kind and help, and a function that returns the value.
+/// A family of metrics about cgroups: the family's name, kind and help, and a function that returns the value for a
+/// cgroup.
 pub(super) type OfCgroup = (&'static str, Kind, &'static str, fn(&Usage) -> Option<f64>);
 
 pub(super) fn seconds(nanoseconds: u64) -> f64 {
@@ -70,8 +72,8 @@ pub(super) fn write_family(
     }
 }
 
-/// Writes the start times of the subjects. These samples have no time, as in the kubelet, because the value is older than
-/// any scrape.
+/// Writes the start times of the subjects. These samples have no timestamp, as in the kubelet, because a start time is
+/// older than any scrape.
 pub(super) fn write_starts(help: &str, subjects: &[Subject<'_>], out: &mut String) {
     let mut family = Family::new(out, "container_start_time_seconds", Kind::Gauge, help);
     for s in subjects {
@@ -150,8 +152,8 @@ const OF_PODS: [OfCgroup; 3] = [
     ),
 ];
 
-/// Returns the body of `/metrics/resource`, which metrics-server reads. Without figures the body says that there was an
-/// error.
+/// Returns the body of `/metrics/resource`, which metrics-server reads. If `figures` is None, the body says that there
+/// was an error.
 pub fn resource(figures: Option<&Figures>) -> String {
     let mut out = String::new();
     if let Some(figures) = figures {
