@@ -255,7 +255,7 @@ pub struct ImageManager {
 }
 
 impl ImageManager {
-    /// Returns a manager with this store and this registry. It pulls one image at a time.
+    /// Returns a manager with this store and this registry. The manager pulls one image at a time.
     pub fn new(images: Arc<dyn ImageService>, puller: Box<dyn Puller>) -> Self {
         Self {
             images,

@@ -426,8 +426,8 @@ impl ImageStore {
         Ok(loaded.pop())
     }
 
-    /// Makes layers visible, and after them records, and after these names. Each step is on the disk before the next
-    /// begins.
+    /// Makes layers visible first, then records, then names. The files of each step are on the disk before the next
+    /// step begins.
     fn commit(
         &self,
         mut names: Names,

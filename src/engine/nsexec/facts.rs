@@ -159,8 +159,8 @@ impl Seen {
         let inode = inode(pidfd);
         let key = (target.pid, target.start_time);
         let old = SEEN.locked().get(&key).cloned();
-        // start times count in hundredths of a second, so two processes with the same pid may have the same start time:
-        // the inode distinguishes them
+        // Start times count in hundredths of a second, so two processes with the same pid may have the same start time.
+        // The inode distinguishes the two.
         if old.as_ref().is_some_and(|s| s.inode != inode) {
             return Err(gone(Errno::ESRCH, "find the process"));
         }

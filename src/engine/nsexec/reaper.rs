@@ -20,7 +20,7 @@ use super::error::ExecError;
 use crate::base::locks::Locked;
 use crate::base::threads;
 
-/// Stack size in bytes of the reaper's thread. Most of it is for writing to the log.
+/// Stack size in bytes of the reaper's thread. Writing to the log needs most of the stack.
 const STACK: usize = 128 << 10;
 /// Largest number of ended processes that one wait returns.
 const AT_ONCE: usize = 16;
