@@ -1,5 +1,5 @@
-//! The files `/etc/hosts`, `/etc/hostname` and `/etc/resolv.conf` of a pod. They are written once, and the
-//! pod's containers share them.
+//! The files `/etc/hosts`, `/etc/hostname` and `/etc/resolv.conf` of a pod. The files are written once, and the
+//! pod's containers share these files.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -25,7 +25,7 @@ pub struct EtcFiles {
 pub struct Content<'a> {
     /// The content of `/etc/hosts`.
     pub hosts: Hosts<'a>,
-    /// The host name that is set in the kernel.
+    /// The host name that is set in the kernel, and that `/etc/hostname` has.
     pub hostname: &'a str,
     /// The content of `/etc/resolv.conf`.
     pub resolv_conf: ResolvConf,
@@ -42,8 +42,8 @@ pub struct Hosts<'a> {
     pub domain: &'a str,
     /// Additional addresses with their names (`hostAliases`).
     pub aliases: Vec<(&'a str, &'a [String])>,
-    /// True if the pod is on the node's network. Then the file is a copy of the node's file and does not list
-    /// the pod's own addresses.
+    /// True if the pod is on the node's network. In this case the file is a copy of the node's `/etc/hosts` and
+    /// does not list the pod's own addresses.
     pub host_network: bool,
 }
 
@@ -57,7 +57,7 @@ impl EtcFiles {
         }
     }
 
-    /// Writes the files. Every user can read them, whatever the daemon's umask is.
+    /// Writes the files. Every user can read the files, whatever the daemon's umask is.
     ///
     /// # Errors
     /// Returns an error if a file cannot be written.
@@ -73,8 +73,8 @@ impl EtcFiles {
         self.hosts.exists()
     }
 
-    /// Removes the pod's `/etc/hosts`. A new sandbox may have other addresses, so the files are written again
-    /// for it.
+    /// Removes the pod's `/etc/hosts`. So the files are written again for a new sandbox, because the new sandbox
+    /// may have other addresses.
     ///
     /// # Errors
     /// Returns an error if the file cannot be removed.
@@ -92,7 +92,7 @@ fn write(file: &Path, text: &str) -> io::Result<()> {
 }
 
 impl Hosts<'_> {
-    /// Returns the text of the file (kubelet-probes 8.10). `node` reads the node's file.
+    /// Returns the text of `/etc/hosts` (kubelet-probes 8.10). `node` reads the node's `/etc/hosts`.
     fn text(&self, node: impl FnOnce() -> String) -> String {
         let mut text = if self.host_network {
             format!(

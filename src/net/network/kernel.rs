@@ -26,7 +26,7 @@ pub(super) struct Kernel {
 pub struct Missing {
     /// The part that is missing.
     pub what: Part,
-    /// A sentence for users: the consequence, and why the kernel cannot do it.
+    /// A sentence for users: the consequence of the missing part, and why the kernel does not have this part.
     pub text: String,
 }
 
@@ -94,8 +94,8 @@ pub(super) fn look() -> Kernel {
     })
 }
 
-/// Lists what the kernel cannot do for the network of pods. Commands without a daemon use it. The test leaves
-/// nothing behind.
+/// Lists the things that the kernel cannot do for the network of pods. Commands that run without a daemon call
+/// this function. The tests of the kernel leave nothing behind.
 pub fn lacks() -> Vec<Missing> {
     look().missing
 }

@@ -1,8 +1,8 @@
 //! The network of a pod: its addresses, and the files in its containers that name the addresses.
 //!
-//! Invariants: each kind of network is one implementor of [`PodNetwork`], and no code outside this module
-//! depends on the kind. The data about a sandbox's network is in the directory of its record, so that both
-//! agree after a crash. A sandbox keeps the network that it was made with.
+//! Invariants: each kind of network is one implementor of [`PodNetwork`], and no code outside this module depends
+//! on the kind. The data about a sandbox's network is in the directory of the sandbox's record. So the data and
+//! the record agree after a crash. A sandbox keeps the network with which it was made.
 
 mod bridge;
 pub mod cni;
@@ -45,7 +45,8 @@ pub struct SandboxNetwork<'a> {
     pub uid: &'a str,
     /// The process that holds the sandbox's network namespace; None if the process has ended.
     pub holder: Option<Process>,
-    /// Directory of the sandbox's record. A kind of network may keep a file there, under its own name.
+    /// Directory of the sandbox's record. A kind of network may keep a file in this directory. Each kind uses
+    /// another name for its file.
     pub record: &'a Path,
     /// Ports of the node that lead to the sandbox.
     pub ports: &'a [PortMapping],
@@ -53,8 +54,8 @@ pub struct SandboxNetwork<'a> {
     pub bandwidth: Bandwidth,
 }
 
-/// A kind of network that connects pods. The runtime calls it from several threads. A call blocks until it is
-/// done.
+/// A kind of network that connects pods. The runtime calls the methods from several threads. Each call blocks
+/// until the work is done.
 pub trait PodNetwork: Send + Sync {
     /// Connects a sandbox that has a new network namespace, and returns its addresses, primary first. After a
     /// failed call, [`PodNetwork::tear_down`] undoes what the call has begun.
@@ -64,16 +65,16 @@ pub trait PodNetwork: Send + Sync {
     /// the text.
     fn set_up(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>>;
 
-    /// Undoes what `set_up` did. Idempotent. The sandbox's holder may have ended already.
+    /// Undoes everything that `set_up` did. Idempotent. The sandbox's holder may have ended already.
     ///
     /// # Errors
     /// Returns an error if the network cannot be released. The caller tries again with the next removal.
     fn tear_down(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()>;
 
-    /// Takes over a living sandbox of an earlier daemon, before any pod is given an address. The network's
-    /// own data about the sandbox may be lost or damaged. `addresses` come from the sandbox's record; None if
-    /// they are lost or were never written. Returns the sandbox's addresses, or None if the sandbox has no
-    /// network any more and must be made anew.
+    /// Takes over a living sandbox of an earlier daemon, before any pod is given an address. The network's own
+    /// data about the sandbox may be lost or damaged. `addresses` are the addresses in the sandbox's record; None
+    /// if the record has none. Returns the sandbox's addresses, or None if the sandbox has no network any more and
+    /// must be made anew.
     ///
     /// # Errors
     /// Returns an error if the sandbox has no network now.
@@ -96,8 +97,8 @@ pub trait PodNetwork: Send + Sync {
         Ok(())
     }
 
-    /// Checks that everything that was set up is still there, and repairs the rest. Returns a sentence for
-    /// each thing that was repaired or cannot be repaired.
+    /// Checks that everything that was set up is still there, and repairs the missing or changed parts. Returns a
+    /// sentence for each part that was repaired or cannot be repaired.
     fn mend(&self) -> Vec<String> {
         Vec::new()
     }
@@ -124,7 +125,7 @@ pub enum NetworkChoice {
     /// CNI if it is configured. Otherwise the bridge if the kernel supports it. Otherwise none.
     #[default]
     Auto,
-    /// CNI. Pods wait while it is not configured.
+    /// CNI. Pods wait while no CNI network is configured.
     Cni,
     /// The bridge. Pods wait if the kernel does not support it.
     Bridge,
@@ -151,7 +152,7 @@ impl FromStr for NetworkChoice {
     }
 }
 
-/// The settings that the networks of a node are made with.
+/// The settings with which the networks of a node are made.
 #[derive(Clone, Debug)]
 pub struct NetworkSettings {
     /// The value of `network` in the configuration.
@@ -160,7 +161,7 @@ pub struct NetworkSettings {
     pub node_ip: IpAddr,
     /// The ranges in `podCIDR`, at most one of each address family.
     pub pod_cidrs: Vec<Cidr>,
-    /// The id of this installation ([`crate::base::paths::Layout::id`]). It is part of the names of objects
+    /// The id of this installation ([`crate::base::paths::Layout::id`]). This id is part of the names of objects
     /// that the whole node shares, such as tables.
     pub id: String,
     /// Directory of the sandboxes' records.
@@ -191,8 +192,8 @@ impl NetworkSettings {
     }
 }
 
-/// A kind of network that connects nothing. Only the pod's own containers and its probes reach the pod,
-/// because they are in the same namespace.
+/// A network that connects nothing. Only processes in the pod's network namespace reach the pod: its own
+/// containers and its probes.
 struct Unconnected {
     address: IpAddr,
 }
@@ -228,8 +229,8 @@ impl Collected {
         self.done.notify_all();
     }
 
-    /// Waits until the networks of earlier sandboxes are released. Calls `say` once if the wait takes longer
-    /// than `slow`.
+    /// Waits until the networks of earlier sandboxes are released. Calls `say` once if this wait takes longer than
+    /// `slow`.
     fn wait(&self, slow: Duration, say: impl FnOnce()) {
         let waits = |is_done: &mut bool| !*is_done;
         let waited = self.done.wait_timeout_while(self.lock(), slow, waits);
@@ -277,9 +278,9 @@ impl PodNetwork for Collected {
     }
 }
 
-/// Returns the addresses of all interfaces in the caller's network namespace; empty if they cannot be read.
-/// Only the addresses are requested from the kernel. A list of the interfaces would be long, because each pod
-/// has one.
+/// Returns the addresses of all interfaces in the caller's network namespace; empty if they cannot be read. Only
+/// the addresses are requested from the kernel. A list of the interfaces would be long, because each pod has an
+/// interface on the node.
 pub fn node_addresses() -> Vec<IpAddr> {
     let read = || rtnetlink::Rtnetlink::open()?.every_address();
     let all = read().ok().into_iter().flatten();
@@ -301,7 +302,7 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// Makes the networks. Tests what the kernel supports, and reads which sandboxes exist.
+    /// Makes the networks. Tests which features the kernel supports, and reads the records of existing sandboxes.
     pub fn new(settings: NetworkSettings) -> Self {
         // Sandboxes of an earlier configuration may still use the bridge.
         let is_used = bridge::is_used(&settings.records);
@@ -338,8 +339,8 @@ impl Networks {
     /// change at any time, because a CNI configuration may come and go.
     pub fn kind(&self) -> NetworkKind {
         match self.choice {
-            // A configuration that cannot be used also counts: the pod then fails, and somebody sees the
-            // error.
+            // A configuration that cannot be used also counts as a configuration. The pod fails with it, so
+            // somebody sees the error.
             NetworkChoice::Auto if !matches!(self.cni.network.configured(), Ok(None)) => {
                 NetworkKind::Cni
             }
@@ -352,8 +353,8 @@ impl Networks {
         &self.missing
     }
 
-    /// Returns the things that the kernel lacks and that affect a pod with this address. The pod does not use
-    /// the node's network.
+    /// Returns the things that the kernel lacks and that affect a pod with this address. The caller passes the
+    /// address of a pod that does not use the node's network.
     pub fn missing_for(&self, address: IpAddr) -> impl Iterator<Item = &Missing> {
         let at_bridge = self.pod_cidrs.iter().any(|range| range.contains(address));
         let feels = move |part| match part {
@@ -363,7 +364,7 @@ impl Networks {
         self.missing.iter().filter(move |m| feels(m.what))
     }
 
-    /// Returns the addresses that all sandboxes of this kind have; None if each sandbox has its own
+    /// Returns the addresses that all sandboxes of this kind share. Returns None if each sandbox has its own
     /// addresses.
     pub fn fixed(&self, kind: NetworkKind) -> Option<Vec<IpAddr>> {
         match kind {
@@ -427,7 +428,8 @@ mod tests {
         collected.wait(Duration::ZERO, || panic!("it is done"));
     }
 
-    /// Tests without CAP_NET_ADMIN. A node whose kernel cannot connect pods behaves in the same way.
+    /// Tests that pods which are affected by a missing part of the kernel get a message about it. The test drops
+    /// CAP_NET_ADMIN. Without this capability the thread behaves like a node whose kernel cannot connect pods.
     #[test]
     fn what_the_kernel_lacks_is_told_to_the_pods_that_feel_it() {
         in_own_network(|| {

@@ -1,20 +1,20 @@
 //! Reads the node's resolv.conf and writes the resolv.conf of a pod. Pure.
 
-/// The entries of resolv.conf that the kubelet copies from the node's file to a pod's file. Other entries of
-/// the node's file are left out.
+/// The entries of a resolv.conf that the kubelet copies from the node's file to a pod's file. The kubelet does not
+/// copy other entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvConf {
     /// Addresses of resolvers, in the order in which they are queried.
     pub nameservers: Vec<String>,
-    /// Search domains, which are appended to a name.
+    /// Search domains. A resolver appends each of these domains to a name.
     pub searches: Vec<String>,
     /// Options of the resolver, each `name` or `name:value`.
     pub options: Vec<String>,
 }
 
 impl ResolvConf {
-    /// Reads a file as the kubelet does. All `nameserver` lines count. The last `search` line and the last
-    /// `options` line count. A search domain loses the dot at its end. Any other line is ignored.
+    /// Reads the text of a resolv.conf as the kubelet does. All `nameserver` lines count. The last `search` line
+    /// and the last `options` line count. A search domain loses the dot at its end. Any other line is ignored.
     pub fn parse(text: &str) -> Self {
         let mut read = Self::default();
         for line in text.lines().map(str::trim) {
@@ -29,7 +29,7 @@ impl ResolvConf {
         read
     }
 
-    /// Returns the text of the file, as containerd writes it.
+    /// Returns the text of a resolv.conf with these entries, in the form in which containerd writes it.
     pub fn text(&self) -> String {
         let mut text = String::new();
         if !self.searches.is_empty() {

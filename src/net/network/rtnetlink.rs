@@ -1,8 +1,8 @@
 //! Reads and changes the interfaces, addresses and routes of a network namespace with rtnetlink.
 //!
-//! Invariants: a socket stays in the namespace in which it was opened. A call waits for the kernel's answer
-//! to its own request, and each change is one request. To work in another namespace, the calling thread must
-//! enter it first: see [`inside`].
+//! Invariants: a socket stays in the namespace in which it was opened. A call waits for the kernel's answer to its
+//! own request, and each change is one request. To work in another namespace, the calling thread must first enter
+//! that namespace ([`inside`]).
 
 use std::fs::File;
 use std::io;
@@ -39,7 +39,7 @@ use crate::api::cidr::Cidr;
 
 /// The longest time in seconds to wait for an answer of the kernel.
 const ANSWER_LIMIT: i64 = 5;
-/// The size of the buffer in bytes. No datagram of a dump is larger.
+/// The size in bytes of the buffer for the kernel's answers. No datagram of a dump is larger.
 const BUFFER: usize = 64 << 10;
 
 /// An interface of a network namespace.
@@ -134,8 +134,8 @@ impl Rtnetlink {
         }
     }
 
-    /// Makes a bridge, which is down. Its hardware address is fixed. Otherwise the address would change with
-    /// the bridge's ports.
+    /// Makes a bridge, which is down. The bridge gets the fixed hardware address `mac`. Without a fixed address,
+    /// its address would change with the bridge's ports.
     pub fn add_bridge(&mut self, name: &str, mac: [u8; 6], mtu: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.attributes = vec![
@@ -177,8 +177,8 @@ impl Rtnetlink {
         self.change(RouteNetlinkMessage::NewLink(message), 0)
     }
 
-    /// Configures a port of a bridge. The port may get back frames that it has sent (hairpin mode). The
-    /// bridge learns no hardware addresses from it.
+    /// Configures a port of a bridge. The bridge may send a frame back through the port from which the frame came
+    /// (hairpin mode). The bridge learns no hardware addresses from this port.
     pub fn set_port(&mut self, index: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -258,8 +258,8 @@ impl Rtnetlink {
         Ok(all.into_iter().filter_map(address).collect())
     }
 
-    /// Gives an interface an address, which may be there already. IPv6 does not check for duplicates first,
-    /// because no other machine may have the address.
+    /// Gives an interface an address. The interface may have this address already. The kernel does not first check
+    /// whether another machine has the same IPv6 address, because no other machine may have it.
     pub fn add_address(&mut self, index: u32, address: Cidr) -> io::Result<()> {
         let mut message = address_message(index, address);
         message.header.flags = AddressHeaderFlags::Nodad;
@@ -269,8 +269,8 @@ impl Rtnetlink {
         self.change(RouteNetlinkMessage::NewAddress(message), flags)
     }
 
-    /// Gives an interface an address with host scope: it is valid on this machine only, and the kernel does
-    /// not choose it as the source of other connections.
+    /// Gives an interface an address with host scope: the address is valid on this machine only, and the kernel
+    /// does not choose it as the source address of other connections.
     ///
     /// # Errors
     /// Returns the kernel's error, also if the interface has the address already.
@@ -322,8 +322,8 @@ impl Rtnetlink {
         }
     }
 
-    /// Adds a local route, which makes all addresses in `destination` the node's own. No interface has to
-    /// have the addresses. Idempotent.
+    /// Adds a local route, which makes all addresses in `destination` the node's own. The addresses need not
+    /// belong to any interface. Idempotent.
     pub fn add_local_route(&mut self, destination: Cidr, loopback: u32) -> io::Result<()> {
         let message = local_message(destination, loopback);
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
@@ -347,7 +347,7 @@ impl Rtnetlink {
         self.ask(message, NLM_F_DUMP)
     }
 
-    /// Sends one request and reads the answer: an object, a list of objects, or an acknowledgement.
+    /// Sends one request and reads the kernel's answer: an object, a list of objects, or an acknowledgement.
     fn ask(
         &mut self,
         message: RouteNetlinkMessage,
@@ -382,7 +382,7 @@ impl Rtnetlink {
         }
     }
 
-    /// Adds the messages of a datagram to the answers. Returns true if the answer is now complete.
+    /// Adds the messages of a datagram to the answers. Returns true if the answers are now complete.
     fn read_datagram(
         &self,
         mut bytes: &[u8],

@@ -1,12 +1,12 @@
 //! Routes to the addresses of services.
 //!
-//! With the packet filter, the kernel searches a route before the filter sees a packet from a process of the
-//! node. On a node without a default route such a process would reach no service. So a route leads to
-//! loopback, where nothing answers, and the filter sends the packet to an endpoint.
+//! With the packet filter, the kernel searches a route before the filter sees a packet from a process of the node.
+//! On a node without a default route such a process would reach no service. So a route leads to loopback, where no
+//! process answers. The filter then sends the packet to an endpoint.
 //!
-//! With a process that listens on the addresses of services, a local route makes these addresses the node's
-//! own. No interface has them. A connection to an address without a listener is refused, as everywhere on the
-//! node.
+//! With a process that listens on the addresses of services, a local route makes these addresses the node's own.
+//! The addresses need not belong to any interface. A connection to an address without a listener is refused, as
+//! everywhere on the node.
 
 use std::io;
 
@@ -18,13 +18,13 @@ const LOOPBACK: &str = "lo";
 /// The destination of a route to services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
-    /// Loopback. The packet filter sends the packets from there to endpoints.
+    /// Loopback. From loopback, the packet filter sends the packets to endpoints.
     PacketFilter,
     /// Processes of this node that listen on the addresses.
     Listeners,
 }
 
-/// Adds the missing routes to these ranges.
+/// Adds the routes to `ranges` that are missing.
 ///
 /// # Errors
 /// Returns an error if the node already reaches a part of a range through another interface, or if the kernel
@@ -36,8 +36,8 @@ pub fn ensure(ranges: &[Cidr], to: To) -> io::Result<()> {
     let routes = kernel.routes()?;
     for range in ranges {
         let ours = |r: &Route| r.destination == *range && r.interface == loopback.index;
-        // A route to a single address on loopback itself is no conflict. An older podprobe may have left one
-        // for IPv6.
+        // A route to a single address on loopback itself is no conflict. An older podprobe may have left such a
+        // route for IPv6.
         let is_own = |r: &Route| {
             r.interface == loopback.index && r.destination == Cidr::single(r.destination.network)
         };

@@ -1,4 +1,4 @@
-//! The settings of a pod for its network: bandwidth and host ports.
+//! The settings of a pod that concern its network: bandwidth and host ports.
 
 use std::net::IpAddr;
 

@@ -1,16 +1,17 @@
 //! Chooses the addresses of a new pod.
 //!
-//! Invariants: this file has no state. The caller knows from the sandboxes which addresses are in use. An
-//! address that was given back last is given out last, because clients may still remember it.
+//! Invariants: this file has no state. The caller knows from the sandboxes which addresses are in use. The address
+//! that a pod gave back last is given out last, because clients may still remember the old pod.
 
 use std::net::IpAddr;
 
 use crate::api::cidr::Cidr;
 
-/// The largest number of addresses of a range that podprobe uses. The rest of a larger range stays unused.
+/// The largest number of addresses that podprobe uses of a range. The further addresses of a larger range stay
+/// unused.
 const MAX_PLACES: u128 = 1 << 16;
 
-/// Returns the first address of a range. The node itself has it, and pods send through it.
+/// Returns the first address of a range. The node itself has this address, and pods send through it.
 pub(super) fn gateway(range: Cidr) -> Cidr {
     Cidr {
         network: range.nth(1).unwrap_or(range.network),
@@ -18,8 +19,8 @@ pub(super) fn gateway(range: Cidr) -> Cidr {
     }
 }
 
-/// Returns the next free address of `range` after `last`. After the end of the range, the search continues at
-/// its beginning. No pod gets the address of the network, of the gateway, or the broadcast address.
+/// Returns the next free address of `range` after `last`. After the end of the range, the search continues at its
+/// beginning. No pod gets the address of the network, the address of the gateway, or the broadcast address.
 pub(super) fn next(
     range: Cidr,
     last: Option<IpAddr>,
@@ -36,7 +37,7 @@ pub(super) fn next(
     order.filter_map(|n| range.nth(n)).find(|ip| !in_use(*ip))
 }
 
-/// Returns the number of pods that a range has addresses for.
+/// Returns the number of pods for which a range has addresses.
 pub(super) fn capacity(range: Cidr) -> u128 {
     let (first, end) = places(range);
     end.saturating_sub(first)

@@ -1,4 +1,4 @@
-//! A sandbox that is attached to the bridge, and the record of it on the disk.
+//! A sandbox that is attached to the bridge, and the record of this attachment on the disk.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ pub(super) struct Attachment {
     pub(super) mac: [u8; 6],
     /// The addresses of the pod, primary first.
     pub(super) addresses: Vec<IpAddr>,
-    /// The node's addresses that the pod sends through, one for each address family.
+    /// The node's addresses through which the pod sends, one for each address family.
     pub(super) gateways: Vec<Cidr>,
     /// Ports of the node that lead to the pod (`hostPort`).
     pub(super) ports: Vec<PortMapping>,
@@ -79,8 +79,9 @@ pub(in crate::net::network) fn is_used(records: &Path) -> bool {
     !read_records(records).is_empty()
 }
 
-/// Reads the attachments from the directories of the sandboxes' records. A record that cannot be read is left
-/// out. If its sandbox still lives, [`crate::net::network::PodNetwork::resume`] writes the record again.
+/// Reads the attachments from the directories of the sandboxes' records. A record that cannot be read is left out.
+/// If the sandbox of such a record still lives, [`crate::net::network::PodNetwork::resume`] writes the record
+/// again.
 pub(super) fn read_records(records: &Path) -> Attachments {
     let entries = fs::read_dir(records).into_iter().flatten().flatten();
     let read = |entry: fs::DirEntry| {

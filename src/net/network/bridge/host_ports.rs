@@ -1,9 +1,10 @@
-//! Finds out whether a process of the node already listens on a port that a pod asks for (`hostPort`). That
-//! process would lose its clients.
+//! Finds out whether a process of the node already listens on a port that a pod asks for (`hostPort`). If the pod
+//! got this port, that process would lose its clients.
 //!
-//! Invariants: this check binds no port, because the role `proxy` may be about to bind it. Sockets of the
-//! proxy do not count. The proxy serves the ports of pods on loopback, or on all addresses where the packet
-//! filter cannot. Where the proxy sends its clients follows from the table of services, not from this file.
+//! Invariants: this check binds no port, because the role `proxy` may be about to bind the port. Sockets of the
+//! proxy do not count as listening. The proxy serves the ports of pods on loopback, or on all addresses if the
+//! packet filter cannot serve the ports. Where the proxy sends its clients follows from the table of services, not
+//! from this file.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -17,16 +18,16 @@ use crate::api::service::Protocol;
 use crate::base::sys::listening::{self, Owner, Waiting};
 use crate::net::network::PortMapping;
 
-/// The number of times that podprobe looks for the process of a socket that seems to have no process. Such a
-/// process may just be closing the socket.
+/// The number of times that podprobe looks for the process of a socket that seems to have no process. While a
+/// process is closing its socket, the socket may seem to have no process.
 const LOOKS: u32 = 20;
 /// The time between two looks for the process of a socket.
 const BETWEEN: Duration = Duration::from_millis(5);
 /// An address of loopback that no program uses.
 const SPARE: Ipv4Addr = Ipv4Addr::new(127, 255, 255, 254);
 
-/// Fails if a process uses the port, unless that is the role `proxy` of the directory `proxy`. Fails, too, if
-/// the node does not have the address in `hostIP`.
+/// Fails if a process uses the port, unless this process is the role `proxy` of the directory `proxy`. Also fails
+/// if the node does not have the address in `hostIP`.
 pub(super) fn refuse_taken(port: &PortMapping, proxy: &Path) -> io::Result<()> {
     let ip = port.host_ip.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
     let wanted = format!("hostPort {}/{} on {ip}", port.host_port, port.protocol);
@@ -45,8 +46,8 @@ pub(super) fn refuse_taken(port: &PortMapping, proxy: &Path) -> io::Result<()> {
         by = match holder(port, ip, proxy) {
             None => return Ok(()),
             Some(Some(owner)) => Some(owner),
-            // The socket seems to have no process: look again. A socket of the kernel itself never gets a
-            // process.
+            // The socket seems to have no process, so podprobe looks again. A socket of the kernel itself never
+            // has a process.
             Some(None) => continue,
         };
         break;
@@ -90,8 +91,8 @@ fn shares(at: IpAddr, ip: IpAddr, port: &PortMapping) -> bool {
     if at.is_ipv4() == ip.is_ipv4() {
         return at == ip || at.is_unspecified() || ip.is_unspecified();
     }
-    // A socket at :: may receive IPv4 packets, too. The kernel's table does not show that, so try to bind the
-    // port.
+    // A socket at :: may receive IPv4 packets, too. The kernel's table does not show whether the socket does, so
+    // podprobe tries to bind the port.
     at.is_ipv6() && at.is_unspecified() && is_taken(port, SPARE)
 }
 

@@ -18,7 +18,8 @@ pub(super) struct Round {
 }
 
 impl Bridge {
-    /// Repairs what was removed or changed by hand. The caller holds both locks.
+    /// Repairs the parts of the bridge that were removed or changed by hand. The caller holds the locks of `told`
+    /// and `state`.
     pub(super) fn mend_locked(
         &self,
         told: &mut Told,
@@ -26,7 +27,8 @@ impl Bridge {
         round: &mut Round,
     ) -> io::Result<()> {
         let records = &self.settings.records;
-        // If somebody else has removed a record, it is written again while the sandbox lives.
+        // A sandbox that lives stays attached even if somebody else has removed its record, because the record is
+        // written again.
         let is_there = |id: &String, a: &Attachment| records.join(id).exists() || a.holder.alive();
         let known = state.attachments.len();
         state.attachments.retain(|id, a| is_there(id, a));

@@ -1,18 +1,18 @@
 //! The embedded network: a bridge on this node, and for each pod a veth pair between its sandbox and the
 //! bridge.
 //!
-//! The address of a pod has the prefix length 32 or 128, without a range of neighbours. So a pod reaches even
-//! its neighbours through the node, and all packets of pods pass the node's packet filter. Services need that
-//! to see the answers of pods. A packet that a pod sends with the address of another pod is dropped when it
-//! enters the bridge ([`packet_filter`]).
+//! The address of a pod has the prefix length 32 or 128, without a range of neighbours. So a pod reaches even its
+//! neighbours through the node, and all packets of pods pass the node's packet filter. Services need this path,
+//! because the filter must see the answers of pods. A packet that a pod sends with the address of another pod is
+//! dropped when it enters the bridge ([`packet_filter`]).
 //!
-//! The ports of the bridge are not isolated from one another. If `bridge-nf-call-iptables` is set on the
-//! node, as Docker sets it, a packet with a translated destination goes directly from port to port.
+//! The ports of the bridge are not isolated from one another. If `bridge-nf-call-iptables` is set on the node
+//! (Docker sets this parameter), a packet with a translated destination goes directly from port to port.
 //!
-//! Invariants: `bridge.json` in the directory of the sandbox's record is written before the address is used.
-//! Only these files say which addresses are in use. If the file is lost while the sandbox lives, podprobe
-//! writes it again from the sandbox's own record before it gives an address to any pod. Podprobe never
-//! changes what others made on the node.
+//! Invariants: `bridge.json` in the directory of the sandbox's record is written before the address is used. Only
+//! these files say which addresses are in use. If such a file is lost while its sandbox lives, podprobe writes the
+//! file again from the sandbox's own record before any pod gets an address. Podprobe never changes network objects
+//! that other programs made on the node.
 
 mod addresses;
 mod attachment;
@@ -43,16 +43,16 @@ use pair::{PORT_PREFIX, mac};
 
 pub(super) use attachment::is_used;
 
-/// The shortest prefix of a route that can conflict with the range of the pods. A shorter prefix is part of a
-/// default route, as tunnels add it.
+/// The shortest prefix of a route that can conflict with the range of the pods. A route with a shorter prefix is a
+/// part of a default route that a tunnel has split.
 const LEAST_PREFIX: u8 = 8;
-/// The hardware address of every bridge of podprobe. It is fixed, because pods have a permanent neighbour
-/// entry for it, which must stay valid when the bridge is made again.
+/// The hardware address of every bridge of podprobe. The address is fixed, because pods have a permanent neighbour
+/// entry for it. This entry must stay valid when the bridge is made again.
 const BRIDGE_MAC: [u8; 6] = [0x0a, 0x58, 0, 0, 0, 1];
 /// The MTU of the bridge if the node has no default route, in bytes.
 const DEFAULT_MTU: u32 = 1500;
 
-/// The settings that the bridge is made with.
+/// The settings with which the bridge is made.
 pub(super) struct BridgeSettings {
     /// Name of the bridge, at most 15 bytes.
     name: String,
@@ -87,13 +87,14 @@ struct State {
     last: Vec<IpAddr>,
     /// The number of changes of `attachments`.
     version: u64,
-    /// The index of the bridge that has its kernel parameters set already, and whether it has IPv6. Each
-    /// round of repairs checks the parameters again. A check for each new pod would be slow on a node with
-    /// many pods, because the kernel keeps the parameters of all network namespaces in one list.
+    /// The index of the bridge whose kernel parameters are set already, and whether that bridge has IPv6. Each
+    /// round of repairs checks the parameters again. A check for each new pod would be slow on a node with many
+    /// pods, because the kernel keeps the parameters of all network namespaces in one list.
     parameters_set: Option<(u32, bool)>,
     /// Sandboxes that are being connected right now.
     connecting: BTreeSet<String>,
-    /// Lines about what the last round could not repair. These lines are in the log already.
+    /// The lines of the last round of repairs about parts that could not be repaired. These lines are in the log
+    /// already.
     said: BTreeSet<String>,
 }
 
@@ -101,8 +102,8 @@ struct State {
 pub(super) struct Bridge {
     settings: BridgeSettings,
     state: Mutex<State>,
-    /// The content that the packet filter has. A thread locks this field before `state`, and keeps the lock
-    /// while it programs the kernel.
+    /// The content that the packet filter has. A thread locks this field before `state`, and keeps this lock while
+    /// the thread programs the kernel.
     programmed: Mutex<Told>,
 }
 
@@ -140,7 +141,7 @@ impl Bridge {
         self.state.locked()
     }
 
-    /// Gives the sandbox its addresses, and writes its record before anybody uses the addresses.
+    /// Gives the sandbox its addresses, and writes the record of the attachment before anybody uses the addresses.
     fn attach(&self, sandbox: &SandboxNetwork<'_>, holder: Process) -> io::Result<Arc<Attachment>> {
         let mut state = self.lock();
         let mut addresses = Vec::new();
@@ -183,8 +184,8 @@ impl Bridge {
             .map(|r| addresses::gateway(*r))
     }
 
-    /// Makes the bridge, or adds what is missing, and returns its link. The caller holds the lock of the
-    /// state.
+    /// Makes the bridge, or adds the parts of an existing bridge that are missing. Returns the bridge's link. The
+    /// caller holds the lock of the state.
     fn ensure_bridge(&self, kernel: &mut Rtnetlink, state: &mut State) -> io::Result<Link> {
         let name = &self.settings.name;
         let there = kernel.link(name)?;
@@ -215,7 +216,7 @@ impl Bridge {
             let added = kernel.add_address(link.index, *gateway);
             added.map_err(|e| cause(&what, &e))?;
         }
-        // Removes the addresses of a podCIDR that was changed, once no pod uses that range any more.
+        // Removes the addresses of the old range of a changed podCIDR, once no pod uses the old range any more.
         let is_old = |a: &&Cidr| !wanted.contains(a) && !is_link_local(**a);
         for old in have.iter().filter(is_old) {
             kernel.remove_address(link.index, *old)?;
@@ -231,9 +232,8 @@ impl Bridge {
         self.gateways().any(|g| g.network.is_ipv6()) || of_pods.clone().any(IpAddr::is_ipv6)
     }
 
-    /// Returns an error if the node already reaches a range of `podCIDR` through another interface. The
-    /// bridge would take those routes away from the node. Only ranges in which the bridge has no address yet
-    /// are checked.
+    /// Returns an error if the node already reaches a range of `podCIDR` through another interface. The bridge
+    /// would take the packets of those routes. Only ranges in which the bridge has no address yet are checked.
     fn refuse_overlaps(
         &self,
         kernel: &mut Rtnetlink,
@@ -273,7 +273,7 @@ impl Bridge {
     fn connect_attached(&self, attachment: &Attachment) -> io::Result<()> {
         let mut kernel = Rtnetlink::open()?;
         let bridge = self.ensure_bridge(&mut kernel, &mut self.lock())?;
-        // The packet filter comes first, so that the pod cannot send anything without it.
+        // The packet filter comes first, so the pod cannot send anything before the filter checks its packets.
         self.program()?;
         pair::connect(&mut kernel, &bridge, attachment)
     }
@@ -318,9 +318,9 @@ impl Bridge {
         Ok(())
     }
 
-    /// Programs the packet filter for all sandboxes, or waits until another thread has done so. Many
-    /// sandboxes may come or go at once. All threads that wait for one transaction are served by the next
-    /// transaction.
+    /// Programs the packet filter for all sandboxes, or waits until another thread has programmed it. Many
+    /// sandboxes may come or go at once, so threads wait while a transaction runs. The next transaction serves all
+    /// waiting threads.
     fn program(&self) -> io::Result<()> {
         let wanted = self.lock().version;
         let mut told = self.programmed.locked();
@@ -341,7 +341,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Removes the sandbox from the bridge. Removes the bridge with the last sandbox.
+    /// Removes the sandbox from the bridge. If it was the last sandbox, removes the bridge, too.
     fn detach(&self, id: &str) -> io::Result<()> {
         let mut state = self.lock();
         let Some(attachment) = state.attachments.get(id) else {
@@ -400,7 +400,7 @@ impl PodNetwork for Bridge {
         let known = self.lock().attachments.get(sandbox.id).cloned();
         let found = match (known, addresses) {
             (Some(attachment), Some(_)) => return Ok(Some(attachment.addresses.clone())),
-            // Either the sandbox was never fully connected, or its record was lost later. Both cases look the
+            // Either the sandbox was never fully connected, or its record was lost later. These two cases look the
             // same, so the interface is made again.
             (Some(attachment), None) => {
                 Rtnetlink::open()?.remove_link(&attachment.interface)?;

@@ -15,8 +15,8 @@ use crate::net::netfilter::{ChainState, Family, Netfilter, NetfilterError, Table
 #[derive(Debug)]
 pub(super) struct PacketFilter {
     tables: Tables,
-    /// The socket stays open between transactions. When a process closes it, the kernel waits about 10 ms
-    /// until no packet uses the replaced rules. A pod would have to wait for that.
+    /// The socket stays open between transactions. When a process closes its socket, the kernel waits about 10 ms
+    /// until no packet uses the replaced rules. A new pod would have to wait for this time, too.
     socket: Mutex<Option<Netfilter>>,
 }
 
@@ -34,7 +34,8 @@ pub(in crate::net::network) struct Abilities {
 pub(super) enum Since {
     /// Nothing has changed since the last transaction of podprobe.
     Same,
-    /// Tables of others have changed, and perhaps the members of podprobe's sets.
+    /// The packet filter has changed, but not podprobe's chains. The change may be in the tables of other programs
+    /// or in the members of podprobe's sets.
     Others,
     /// Podprobe's chains have changed.
     Ours,
@@ -75,7 +76,8 @@ impl PacketFilter {
         }
     }
 
-    /// Asks the kernel a question on the kept socket. After a failure the next question gets a new socket.
+    /// Asks the kernel the question `question` on the kept socket. After a failure the next call opens a new
+    /// socket.
     fn ask<T>(
         &self,
         question: impl FnOnce(&mut Netfilter) -> Result<T, NetfilterError>,
@@ -90,8 +92,8 @@ impl PacketFilter {
         Ok(answer)
     }
 
-    /// Changes the tables to those for `attachments`. Without sandboxes there are no tables. `last` is what
-    /// was programmed before.
+    /// Makes the kernel's tables fit `attachments`. Without sandboxes, removes the tables. `last` holds the tables
+    /// that were programmed before.
     pub(super) fn program(
         &self,
         attachments: Attachments,
@@ -109,8 +111,8 @@ impl PacketFilter {
                     let at_first = kernel.generation()?;
                     let told = kernel.commit(&difference).is_ok();
                     let commits = u32::from(!difference.is_empty());
-                    // If somebody else has changed something in between, the old generation stays. So the
-                    // next look finds the change.
+                    // If somebody else has changed the packet filter in between, `last` keeps the old generation.
+                    // So the next check finds this change.
                     if at_first == last.generation
                         && kernel.generation()? == at_first.wrapping_add(commits)
                     {
@@ -129,7 +131,8 @@ impl PacketFilter {
         })
     }
 
-    /// Programs all of the tables as [`PacketFilter::program`] does, but never only the difference.
+    /// Programs the tables for `attachments` completely. [`PacketFilter::program`] may program only the
+    /// difference.
     pub(super) fn program_anew(
         &self,
         attachments: Attachments,
@@ -166,7 +169,7 @@ impl PacketFilter {
         })
     }
 
-    /// Returns the chains of podprobe's tables, and the generation of the packet filter in which they were
+    /// Returns the chains of podprobe's tables, and the generation that the packet filter had when the chains were
     /// read.
     fn look(&self, kernel: &mut Netfilter) -> Result<(Vec<ChainState>, u32), NetfilterError> {
         let mut chains = Vec::new();

@@ -57,14 +57,15 @@ pub(super) fn fix_port(
     Ok(())
 }
 
-/// Tells whether an interface is the node's end of a veth pair at this bridge. Without the bridge the answer
-/// is no, because nobody can say to which installation the interface belongs.
+/// Tells whether an interface is the node's end of a veth pair at this bridge. Returns false if there is no
+/// bridge, because then nobody can say to which installation the interface belongs.
 pub(super) fn is_port(link: &Link, bridge: Option<&Link>) -> bool {
     let at_bridge = link.master.is_some() && link.master == bridge.map(|b| b.index);
     link.is_veth && at_bridge && link.name.starts_with(PORT_PREFIX)
 }
 
-/// Configures the pod's end of the pair and sets it up. The calling thread is in the pod's network namespace.
+/// Configures the pod's end of the pair and sets this interface up. The calling thread is in the pod's network
+/// namespace.
 fn configure(attachment: &Attachment) -> io::Result<()> {
     let mut kernel = Rtnetlink::open()?;
     let link = kernel.link(POD_INTERFACE)?;
@@ -103,8 +104,8 @@ pub(super) fn open_namespace(holder: Process) -> io::Result<File> {
     }
 }
 
-/// Derives the hardware address of a pod from its IP address, as the CNI plugins do. So when an IP address is
-/// used again, the neighbours still remember the right hardware address.
+/// Derives the hardware address of a pod from the pod's IP address, as the CNI plugins do. So when another pod
+/// gets the same IP address, the neighbours still remember the right hardware address.
 pub(super) fn mac(ip: IpAddr) -> [u8; 6] {
     let tail = match ip {
         IpAddr::V4(ip) => ip.octets(),

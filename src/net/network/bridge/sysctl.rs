@@ -5,9 +5,9 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Sets the kernel parameters of the node and of the bridge. The node forwards packets between pods and its
-/// other interfaces. Messages from pods, such as redirects, do not change the routes of the node. The bridge
-/// sends no redirects, because the packet filter does not let pods send to one another directly.
+/// Sets the kernel parameters of the node and of the bridge. The node forwards packets between pods and its other
+/// interfaces. Messages from pods, such as redirects, do not change the routes of the node. The bridge does not
+/// redirect pods to one another, because the packet filter does not let pods send to one another directly.
 pub(super) fn of_the_bridge(bridge: &str, has_v6: bool) {
     set("ipv4/ip_forward", "1");
     let v4 = [
@@ -27,9 +27,10 @@ pub(super) fn of_the_bridge(bridge: &str, has_v6: bool) {
     }
 }
 
-/// Sets the kernel parameters of the node's end of a pair, which is only a wire. Frames to the group
-/// addresses of bridges arrive at this interface and not at the bridge. Nothing in these frames may reach the
-/// node: no router advertisement, and no packet from a sender that the bridge would have refused.
+/// Sets the kernel parameters of the node's end of a veth pair. This interface only passes frames on to the
+/// bridge. But frames to the group addresses of bridges arrive at this interface and not at the bridge. Nothing in
+/// these frames may reach the node: no router advertisement, and no packet from a sender that the bridge would
+/// have refused.
 pub(super) fn of_a_port(port: &str) {
     set(&format!("ipv6/conf/{port}/disable_ipv6"), "1");
     set(&format!("ipv6/conf/{port}/accept_ra"), "0");
@@ -50,8 +51,9 @@ pub(super) fn of_a_pod(interface: &str, has_v6: bool) {
     set(&format!("ipv6/conf/{interface}/disable_ipv6"), disabled);
 }
 
-/// Makes the node forward IPv6, if it does not yet. A node that forwards ignores router advertisements unless
-/// `accept_ra` is 2. So this function sets `accept_ra` to 2 on each interface that accepted them.
+/// Makes the node forward IPv6, unless the node does so already. A node that forwards ignores router
+/// advertisements unless `accept_ra` is 2. So this function sets `accept_ra` to 2 on each interface that accepted
+/// them.
 fn forward_v6() {
     let all = "ipv6/conf/all/forwarding";
     if get(all).as_deref() == Some("1") {
@@ -76,8 +78,8 @@ fn get(name: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// Sets a kernel parameter if it has another value. If the parameter cannot be set, podprobe logs a warning
-/// and the pod starts anyway.
+/// Sets a kernel parameter unless the parameter has this value already. If the parameter cannot be set, podprobe
+/// logs a warning and the pod starts anyway.
 fn set(name: &str, value: &str) {
     let path = Path::new("/proc/sys/net").join(name);
     match change(&path, value) {
@@ -91,9 +93,9 @@ fn set(name: &str, value: &str) {
     }
 }
 
-/// Writes the value and returns true. Returns false if the parameter has this value already. The file is
-/// opened only once, for reading and writing. Each opening is slow, because the kernel searches one list of
-/// the parameters of all network namespaces.
+/// Writes the value and returns true. Returns false if the parameter has this value already. The parameter's file
+/// is opened only once, for both reading and writing, because each opening is slow: the kernel keeps the
+/// parameters of all network namespaces in one list, and searches this list.
 fn change(path: &Path, value: &str) -> io::Result<bool> {
     let mut file = OpenOptions::new().read(true).write(true).open(path)?;
     let mut now = String::new();

@@ -1,9 +1,9 @@
 //! The content of the packet filter's tables for the sandboxes at the bridge: masquerade, ports of the node,
 //! and a check of the senders' addresses. Pure.
 //!
-//! Invariants: there are three tables of podprobe, and no table of anybody else is touched. Their content
-//! follows from the sandboxes alone. The rules hardly ever change. The members of the sets follow the
-//! sandboxes.
+//! Invariants: there are three tables of podprobe, and no table of another program is touched. The content of
+//! podprobe's tables follows from the sandboxes alone. The rules hardly ever change. The members of the sets
+//! change with every sandbox.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,7 +17,7 @@ use crate::net::netfilter::{
 };
 use crate::net::network::PortMapping;
 
-/// Protocol numbers in an Ethernet frame.
+/// The protocol numbers of IPv4, IPv6 and ARP in an Ethernet frame.
 const ETHER_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHER_IPV6: [u8; 2] = [0x86, 0xdd];
 const ETHER_ARP: [u8; 2] = [0x08, 0x06];
@@ -41,7 +41,7 @@ type Members = BTreeMap<&'static str, Vec<Element>>;
 /// A port of the node that leads to a pod: host address if the pod names one, protocol, and port number.
 type NodePort = (Option<IpAddr>, Protocol, u16);
 
-/// The address and port that each port of the node leads to.
+/// The address and port to which each port of the node leads.
 type NodePorts = BTreeMap<NodePort, (IpAddr, u16)>;
 
 impl Tables {
@@ -61,15 +61,15 @@ impl Tables {
         &self.known
     }
 
-    /// Returns a transaction that replaces the tables by those for `attachments`, whatever they were before.
-    /// Without sandboxes it removes the tables.
+    /// Returns a transaction that replaces the kernel's tables, whatever their content, by the tables for
+    /// `attachments`. Without sandboxes the transaction only removes the tables.
     pub(super) fn whole(&self, attachments: &Attachments) -> Transaction {
         let mut transaction = Transaction::new();
         for table in &self.known {
             let family = table.family;
             let mut on = transaction.on(table);
-            // Add the table before removing it, so that the removal succeeds even if the table does not
-            // exist.
+            // The transaction adds the table before it removes the table. So the removal succeeds even if the
+            // table did not exist.
             let Some(ranges) = ranges(attachments, family) else {
                 on.add_table().delete_table();
                 continue;
@@ -97,7 +97,7 @@ impl Tables {
         transaction
     }
 
-    /// Returns the transaction from the tables for `from` to the tables for `to`. None if more than the
+    /// Returns the transaction from the tables for `from` to the tables for `to`. Returns None if anything except
     /// members of sets would change.
     pub(super) fn difference(&self, from: &Attachments, to: &Attachments) -> Option<Transaction> {
         let gone = others(from, to);
@@ -151,8 +151,8 @@ impl Tables {
                 "postrouting",
                 Some(base(ChainType::Nat, Hook::Postrouting, 100)),
             )
-            // A pod that reaches itself through the node would answer itself directly, so its address is
-            // masqueraded.
+            // A pod may send to itself through a port of the node. It would answer itself directly, not through
+            // the node, so its address is masqueraded.
             .add_rule(
                 "postrouting",
                 Rule::new()
@@ -170,8 +170,8 @@ impl Tables {
     }
 }
 
-/// Returns the ranges of the pods that a table of this family covers; None if there is no such pod. The table
-/// of frames covers every pod, and its ranges are empty.
+/// Returns the ranges of the pods that a table of this family covers. Returns None if the table covers no pod. The
+/// table of frames covers every pod, and its ranges are empty.
 fn ranges(attachments: &Attachments, family: Family) -> Option<Ranges> {
     let mut addresses = attachments.values().flat_map(|a| &a.addresses);
     if !addresses.any(|ip| is_of(*ip, family)) {
@@ -180,8 +180,8 @@ fn ranges(attachments: &Attachments, family: Family) -> Option<Ranges> {
     let mut found = Ranges::new();
     if family != Family::Bridge {
         let all = attachments.values().flat_map(|a| &a.gateways);
-        // Inserted one by one: almost all pods have the same range, and `collect` would sort all of them
-        // first.
+        // The ranges are inserted one by one. Almost all pods have the same range, and `collect` would first sort
+        // the ranges of all pods.
         for range in all.filter(|range| is_of(range.network, family)) {
             found.insert((range.network, range.prefix));
         }
@@ -252,9 +252,9 @@ fn node_port(port: &PortMapping) -> NodePort {
     (port.host_ip, port.protocol, port.host_port)
 }
 
-/// Returns the address and port that each `wanted` port of the node leads to. Two sandboxes may ask for the
-/// same port when a new sandbox starts before the old sandbox is gone. Then the newest sandbox gets the port.
-/// With two targets for one port the kernel would refuse the whole table.
+/// Returns the address and port to which each port of the node in `wanted` leads. Two sandboxes may ask for the
+/// same port when a new sandbox starts before the old sandbox is gone. In this case the newest sandbox gets the
+/// port, because the kernel would refuse a table with two targets for one port.
 fn node_ports(
     attachments: &Attachments,
     family: Family,
@@ -299,8 +299,8 @@ fn add_node_port((ip, protocol, port): NodePort, to: (IpAddr, u16), members: &mu
     members.push(Element::mapping(key, to));
 }
 
-/// Drops packets of pods that belong to no connection and would leave the node. The kernel does not translate
-/// such a packet, so the packet would leave the node with the address of a pod.
+/// Adds the rules that drop a pod's packet if the packet belongs to no connection and would leave the node. The
+/// kernel does not translate such a packet, so the packet would leave the node with the pod's address.
 fn keep_in(table: &mut OnTable<'_>, family: Family, bridge: &[u8]) {
     table
         .add_chain("forward", Some(base(ChainType::Filter, Hook::Forward, 0)))
@@ -314,9 +314,10 @@ fn keep_in(table: &mut OnTable<'_>, family: Family, bridge: &[u8]) {
         );
 }
 
-/// Drops packets for an address in the range of the pods that no pod has. For each such address the node
-/// would search a neighbour. A sender that tries all addresses would fill the kernel's only neighbour table.
-/// For IPv6 the kernel searches before it forwards, so this chain comes directly after the translation.
+/// Adds the rules that drop packets for an unused address in the range of the pods. The node would search a
+/// neighbour for each such address. A sender that tries all addresses would fill the kernel's only neighbour
+/// table. For IPv6 the kernel searches before it forwards, so the chain of these rules comes directly after the
+/// translation.
 fn keep_off(table: &mut OnTable<'_>, family: Family, ranges: &Ranges) {
     let after_nat = base(ChainType::Filter, Hook::Prerouting, 0);
     table.add_chain("unknown", Some(after_nat));
@@ -359,8 +360,8 @@ fn loopback_v6() -> [u8; 16] {
     Ipv6Addr::LOCALHOST.octets()
 }
 
-/// Lets a frame from a pod's port pass only if the pod sends with its own hardware address and one of its own
-/// addresses. Other frames are dropped.
+/// Adds the rules that check frames from the pods' ports. A frame passes only if the pod sends with its own
+/// hardware address and one of its own IP addresses. All other frames from these ports are dropped.
 fn check_senders(table: &mut OnTable<'_>) {
     let from = Load::Meta(Meta::InputName);
     let of = |protocol: [u8; 2]| Rule::new().is(Load::Meta(Meta::Protocol), &protocol);
@@ -369,9 +370,9 @@ fn check_senders(table: &mut OnTable<'_>) {
     };
     // An ARP packet is checked twice: the sender in the Ethernet frame, and the sender inside the packet.
     let arp = of(ETHER_ARP).in_set(&[from, Load::ETHER_SOURCE], "senders");
-    // A pod's kernel sends some IPv6 packets without a source address: the check for duplicate addresses, and
-    // reports of group membership. These packets pass, because no receiver remembers a sender without an
-    // address.
+    // In a pod's namespace, the kernel itself sends some IPv6 packets without a source address: for the check for
+    // duplicate addresses, and for reports of group membership. These packets pass, because no receiver remembers
+    // a sender without an address.
     let by_itself = of(ETHER_IPV6).in_set(&[from, Load::ETHER_SOURCE], "senders");
     let no_address = by_itself.is(Load::source(Family::Ip6), &[0; 16]);
     table

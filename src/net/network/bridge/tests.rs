@@ -14,7 +14,7 @@ use crate::net::network::rtnetlink::inside;
 use crate::net::network::{Bandwidth, NetworkChoice, PortMapping};
 use nix::sched::{CloneFlags, unshare};
 
-/// A process in a network namespace of its own; the tests use it as a pod.
+/// A process in a network namespace of its own. The tests use this process as a pod.
 struct Holder(Child);
 
 impl Holder {
@@ -84,7 +84,7 @@ impl Machine {
         }
     }
 
-    /// Calls `f` with a sandbox that has this id.
+    /// Calls `f` with a sandbox that has the id `id`.
     fn with<T>(&self, id: &str, holder: &Holder, f: impl FnOnce(&SandboxNetwork<'_>) -> T) -> T {
         let record = self.records.path().join(id);
         fs::create_dir_all(&record).unwrap();
@@ -182,7 +182,8 @@ fn a_sandbox_that_is_being_connected_is_not_mended() {
 
 /// Ports of the node: an optional host address, and the port number.
 type Ports = &'static [(Option<&'static str>, u16)];
-/// A change in the test: the number of a sandbox, whether the sandbox is there afterwards, and its ports.
+/// A change of the sandboxes in the test: the number of a sandbox, whether the sandbox exists after the change,
+/// and its ports.
 type Change = (u8, bool, Ports);
 
 /// Returns a sandbox without a network connection. The packet filter does not check whether a sandbox is
@@ -221,7 +222,8 @@ fn ruleset() -> Vec<String> {
         String::from_utf8(listed.unwrap().stdout).unwrap()
     };
     let text = ["ip", "ip6", "bridge"].map(list).concat();
-    // `nft` prints several elements on one line, in the kernel's order. So the line is split and sorted.
+    // `nft` prints several elements on one line, in the kernel's order. So this function splits the line and sorts
+    // the elements.
     let words = text.split([',', '\n']);
     let mut words: Vec<String> = words
         .map(|w| {
@@ -248,10 +250,11 @@ fn what_changes_by_one_sandbox_is_what_all_would_be_told() {
         let changes: [&[Change]; 7] = [
             &[(1, true, &[(None, 80), (AT, 81)])],
             &[(2, true, &[])],
-            // The newest sandbox gets the port. When it goes, the older sandbox gets the port again.
+            // The newest sandbox gets the port. When the newest sandbox goes, the older sandbox gets the port
+            // again.
             &[(3, true, &[(None, 80), (AT, 81), (Some("127.0.0.1"), 82)])],
             &[(3, false, &[])],
-            // Several changes at once. One replaces a sandbox by another sandbox with the same id.
+            // Several changes at once. One of the changes replaces a sandbox by another sandbox with the same id.
             &[
                 (2, true, &[(Some("::2"), 83)]),
                 (4, true, &[]),
@@ -295,8 +298,8 @@ fn the_work_for_one_sandbox_does_not_grow_with_the_number_of_all() {
     });
 }
 
-/// Many sandboxes that go at once share a transaction. Each transaction looks at all sandboxes, so a
-/// transaction for each of them would take a time that grows with the square of their number.
+/// Many sandboxes that go at once share a transaction. Each transaction reads all sandboxes. With a separate
+/// transaction for each sandbox, the total time would grow with the square of the number of sandboxes.
 #[test]
 fn those_who_wait_for_the_packet_filter_are_told_to_it_together() {
     in_own_network(|| {
@@ -325,8 +328,8 @@ fn those_who_wait_for_the_packet_filter_are_told_to_it_together() {
     });
 }
 
-/// Kernel parameters are slow to look up, because the kernel searches the parameters of all namespaces for
-/// those of one.
+/// The parameters of the bridge are read once, and again in each round of repairs, but not for each pod. Reading a
+/// parameter is slow, because the kernel searches the parameters of all namespaces.
 #[test]
 fn kernel_parameters_of_the_bridge_are_looked_at_once_and_by_each_round_of_mending() {
     in_own_network(|| {
@@ -367,7 +370,8 @@ fn what_somebody_else_changed_between_two_sandboxes_is_mended() {
             machine.with(id, &holders[1], tear_down).unwrap();
         }
         assert_eq!(ruleset(), told);
-        // The kernel refuses to delete an element that does not exist. Then all tables are programmed again.
+        // The kernel refuses to delete an element that does not exist. After this refusal all tables are
+        // programmed again.
         machine.set_up("b", &holders[1]);
         let done = Command::new("nft").arg(line).output().unwrap();
         assert!(done.status.success(), "{done:?}");

@@ -1,6 +1,6 @@
-//! The cache entry of each sandbox in a network (cni-plugins 5): the configuration and the arguments with
-//! which the sandbox was connected, and the result. The files have the layout of libcni, with one additional
-//! field of podprobe.
+//! The cache entries of the sandboxes (cni-plugins 5). For each sandbox in a network, the entry has the
+//! configuration and the arguments with which the sandbox was connected, and the result. The cache files have the
+//! layout of libcni, with one additional field of podprobe.
 
 use std::fs;
 use std::io;
@@ -30,9 +30,9 @@ pub(super) struct Cache {
 pub(super) struct Entry {
     /// The network, with only the version that was used for ADD.
     pub(super) list: NetworkList,
-    /// The file that the network was read from.
+    /// The file from which the network was read.
     pub(super) file: PathBuf,
-    /// The attachment as the plugins saw it.
+    /// The attachment that was passed to the plugins.
     pub(super) attachment: Attachment,
     /// Device and inode of the sandbox's network namespace.
     pub(super) namespace: String,
@@ -92,7 +92,7 @@ impl Cache {
         }
     }
 
-    /// Writes an entry to the disk, and returns after it is synced.
+    /// Writes an entry to the disk. Returns after the entry is synced.
     pub(super) fn write(&self, entry: &Entry) -> io::Result<()> {
         fs::DirBuilder::new()
             .recursive(true)
@@ -100,8 +100,8 @@ impl Cache {
             .create(&self.dir)?;
         let text = serde_json::to_vec(&Written::of(entry))?;
         let path = self.path(&entry.list.name, &entry.attachment.container_id);
-        // Remove the temporary file if the disk is full. No later file will have the same name and replace
-        // it.
+        // If the write fails, for example because the disk is full, the temporary file is removed. No later write
+        // would replace the temporary file, because its name is not used again.
         atomic_file::replace(&path, &text).inspect_err(|_| {
             let _ = fs::remove_file(path.with_added_extension("tmp"));
         })

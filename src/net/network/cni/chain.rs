@@ -16,7 +16,7 @@ use super::{CniSettings, Limits, Slow, result};
 use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
 
-/// A network, with everything that is needed to run its plugins.
+/// A network, and everything that is needed to run the network's plugins.
 #[derive(Clone, Copy)]
 pub(super) struct Chain<'a> {
     pub(super) settings: &'a CniSettings,
@@ -53,7 +53,7 @@ impl Chain<'_> {
     }
 
     /// Releases the sandbox. Runs the plugins in reverse order. Each plugin gets the result of ADD, if the
-    /// version passes a result to DEL.
+    /// specification's version passes a result to DEL.
     pub(super) fn del(
         &self,
         attachment: &Attachment,
@@ -121,7 +121,7 @@ impl Chain<'_> {
         let until = Moment::now() + self.limits.status;
         let (command, none) = (Command::Version, Attachment::default());
         let answer = match self.run(plugin, command, &none, request::version_input(), until) {
-            // Plugins that support only 0.1.0 do not know the command.
+            // Plugins that support only version 0.1.0 do not know the command VERSION.
             Err(CniError::Plugin(e)) if e.cause.says("unknown CNI_COMMAND: VERSION") => {
                 return Ok(vec!["0.1.0".into()]);
             }
@@ -217,8 +217,8 @@ impl Chain<'_> {
     }
 }
 
-/// Tells whether a failed DEL means that there is nothing to release (cni-plugins 5.3). Plugins of older
-/// versions report that only as text, when the network namespace is gone.
+/// Tells whether a failed DEL means that there is nothing to release (cni-plugins 5.3). Plugins of older versions
+/// report only in the text of the error that the network namespace is gone.
 fn nothing_left(cause: &Cause, attachment: &Attachment) -> bool {
     // A plugin that cannot find the program iptables has released nothing.
     let absent = cause.says("not found") && !cause.says("executable file not found");

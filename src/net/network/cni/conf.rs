@@ -1,4 +1,4 @@
-//! Parses configuration lists of CNI and reports their errors (cni-plugins 2). Pure.
+//! Parses the configurations of CNI networks and reports the errors in them (cni-plugins 2). Pure.
 //!
 //! Invariant: a [`NetworkList`] has a valid name, at least one version and at least one plugin.
 
@@ -27,7 +27,7 @@ impl Version {
     pub const FIRST: Self = Self(0);
     /// The first version in which a result has lists of interfaces and addresses.
     pub const LISTS: Self = Self(2);
-    /// The first version with CHECK, and with a result passed to DEL.
+    /// The first version that has CHECK, and that passes the result of ADD to DEL.
     pub const CHECK: Self = Self(4);
     /// The first version in which addresses do not name their family.
     pub const PLAIN: Self = Self(5);
@@ -56,10 +56,10 @@ pub struct NetworkList {
     pub disable_check: bool,
     /// True if GC must not be called.
     pub disable_gc: bool,
-    /// True if only the plugins in this list are used. Otherwise the directory with the network's name adds
-    /// plugins from its files.
+    /// True if the network has only the plugins in this list. If false, the files in the directory with the
+    /// network's name add further plugins.
     pub only_inlined: bool,
-    /// The plugins in the order of ADD. The list is never empty after the plugins in files are added.
+    /// The plugins in the order of ADD. After the plugins from files are added, this list is never empty.
     pub plugins: Vec<Plugin>,
 }
 
@@ -75,7 +75,8 @@ pub struct Plugin {
 }
 
 impl NetworkList {
-    /// Returns the list in the form of the cache: with every plugin, and with the version that was used.
+    /// Returns the configuration list as the cache stores it: with every plugin, and with `version` as the only
+    /// version.
     pub fn with_version(&self, version: Version) -> Value {
         let plugins: Vec<&Map<String, Value>> = self.plugins.iter().map(|p| &p.conf).collect();
         json!({
@@ -89,7 +90,8 @@ impl NetworkList {
     }
 }
 
-/// Reads the content of a `.conflist` file, which is a list. The plugins of the list may be in other files.
+/// Reads the content of a `.conflist` file, which is a configuration list. The plugins of this list may be in
+/// other files.
 ///
 /// # Errors
 /// Returns [`ConfProblem`] with everything that is wrong with the list.
@@ -201,8 +203,8 @@ fn string<'a>(
     }
 }
 
-/// Returns a hint for an error text if the object has a key that looks like the missing key; otherwise an
-/// empty string.
+/// Returns a hint for an error text if the object has a key that looks like the key `missing`. Otherwise returns
+/// an empty string.
 fn meant(object: &Map<String, Value>, missing: &str) -> String {
     match nearest(missing, object.keys().map(String::as_str)) {
         Some(key) if key != missing => format!("; it has \"{key}\": keys are case-sensitive"),
@@ -287,7 +289,7 @@ fn version_list(several: &Value, errors: &mut Vec<FieldError>) -> Vec<Version> {
     found
 }
 
-/// Returns a boolean field. As libcni does, accepts the words as strings, too.
+/// Returns a boolean field. Accepts the strings that libcni accepts as booleans, too.
 fn flag(root: &Map<String, Value>, key: &str, errors: &mut Vec<FieldError>) -> bool {
     match root.get(key) {
         None => false,
@@ -307,7 +309,8 @@ fn flag(root: &Map<String, Value>, key: &str, errors: &mut Vec<FieldError>) -> b
 
 fn plugins(root: &Map<String, Value>, errors: &mut Vec<FieldError>) -> Vec<Plugin> {
     let items = match root.get("plugins") {
-        // The plugins may be in files of their own, unless `loadOnlyInlinedPlugins` is true.
+        // A list without plugins is allowed, because the plugins may be in files of their own, unless
+        // `loadOnlyInlinedPlugins` is true.
         None if root.get("loadOnlyInlinedPlugins") != Some(&Value::Bool(true)) => {
             return Vec::new();
         }
@@ -341,7 +344,8 @@ fn plugins(root: &Map<String, Value>, errors: &mut Vec<FieldError>) -> Vec<Plugi
     items.iter().enumerate().filter_map(read).collect()
 }
 
-/// Reads one plugin. `prefix` is the path of the object with a dot at its end, or empty.
+/// Reads the configuration of one plugin. `prefix` is the path of the object `conf` with a dot at the end of this
+/// path, or empty.
 fn plugin(conf: &Map<String, Value>, prefix: &str, errors: &mut Vec<FieldError>) -> Option<Plugin> {
     let before = errors.len();
     let at = format!("{prefix}type");

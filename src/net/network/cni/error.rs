@@ -11,7 +11,7 @@ use super::INTERFACE;
 use crate::api::field::FieldError;
 use crate::base::clock::go_duration;
 
-/// A CNI command that podprobe runs a plugin for.
+/// A CNI command, for which podprobe runs a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Connect a sandbox to the network.
@@ -41,7 +41,7 @@ impl Command {
         }
     }
 
-    /// Returns the word for the command in error texts, as libcni writes it.
+    /// Returns libcni's word for the command in error texts.
     fn word(self) -> &'static str {
         match self {
             Self::Add => "add",
@@ -72,8 +72,8 @@ pub enum CniError {
         /// The versions of the configuration, and the versions that each plugin supports.
         detail: NoCommonVersion,
     },
-    /// A file or the network namespace of a sandbox, or the cache, cannot be read, written or used. The text
-    /// says which operation failed.
+    /// A file, the cache, or the network namespace of a sandbox cannot be read, written or used. The text says
+    /// which operation failed.
     Io(String, io::Error),
     /// The daemon is ending.
     Stopped,
@@ -91,8 +91,8 @@ pub enum CniError {
 pub struct NoCommonVersion {
     /// The versions of the configuration, oldest first.
     pub written: Vec<&'static str>,
-    /// The plugins that support none of these versions. The list is empty if each plugin supports some of
-    /// them, but no version is common to all plugins.
+    /// The plugins that support none of these versions. The list is empty if each plugin supports some of these
+    /// versions, but no version is common to all plugins.
     pub lacking: Vec<Speaker>,
 }
 
@@ -110,7 +110,7 @@ pub struct Speaker {
 pub struct PluginError {
     /// Name of the plugin's program (`type` in the configuration).
     pub kind: String,
-    /// The command that the plugin was run for.
+    /// The command for which the plugin was run.
     pub command: Command,
     /// The name of the network.
     pub network: String,
@@ -140,7 +140,7 @@ pub enum Cause {
     },
     /// The plugin failed without an error in JSON.
     Failed {
-        /// How the program ended, such as `exit status 3` or `ended by signal 9`.
+        /// A text that says how the program ended, such as `exit status 3` or `ended by signal 9`.
         ended: String,
         /// The beginning of the plugin's standard output.
         stdout: String,
@@ -177,7 +177,7 @@ pub enum ResultError {
     /// The version of the result is not a version of the specification.
     #[error("its result has a cniVersion that is not known")]
     UnknownVersion,
-    /// The result has the form of one version, but the request was for another.
+    /// The result has the form of one version, but the request was for another version.
     #[error("its result is one of CNI {written}, but {asked} was asked for")]
     OtherVersion {
         /// The version of the result.
@@ -188,7 +188,7 @@ pub enum ResultError {
     /// The plugin's answer to VERSION has no list of versions.
     #[error("its answer has no list of versions")]
     NoVersions,
-    /// The result, in which podprobe searches the addresses, is not an object.
+    /// The result is not an object, so podprobe cannot search it for addresses.
     #[error("it is no object")]
     AddressesOfNoObject,
     /// The result has no address for the pod's interface.
@@ -225,7 +225,7 @@ pub enum ConfProblem {
     Empty,
     /// The content is not valid JSON.
     Syntax(serde_json::Error),
-    /// The content is JSON, but this kind of value and not an object.
+    /// The content is JSON, but not an object. The string names the type of the value.
     NoObject(&'static str),
     /// Fields are missing or wrong.
     Fields(Vec<FieldError>),
@@ -257,7 +257,7 @@ impl std::error::Error for ConfError {}
 impl fmt::Display for CniError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // The words of the kubelet's container runtimes, because people search for them.
+            // The text has the words of the kubelet's container runtimes, because people search for these words.
             Self::NotInitialized(dir) => write!(
                 f,
                 "cni plugin not initialized: no network config found in {}",

@@ -1,5 +1,5 @@
-//! Runs one plugin (cni-plugins 4). Its time and its output are limited. The plugin has its own process
-//! group, so that the processes that it started end with it.
+//! Runs one plugin (cni-plugins 4). The plugin's time and output are limited. The plugin has its own process
+//! group, so the processes that the plugin started end together with the plugin.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -28,23 +28,23 @@ pub(super) const MOST_OUTPUT: usize = 1 << 20;
 /// The number of bytes that are kept from the end of a plugin's standard error.
 const KEPT_STDERR: usize = 4096;
 
-/// The number of further starts, and the time between two starts, of a program that is busy because somebody
-/// writes its file.
+/// The number of further attempts to start a program that is busy, and the time between two attempts. A program is
+/// busy while somebody writes its file.
 const BUSY: (u32, Duration) = (5, Duration::from_secs(1));
 
-/// A plugin that is to be run, with its limits.
+/// A plugin that is to be run, and the limits of the run.
 pub(super) struct Run<'a> {
     /// The path of the plugin's program.
     pub(super) program: &'a Path,
     /// The complete environment of the plugin. No variable is inherited.
     pub(super) environment: Vec<(&'static str, OsString)>,
-    /// The plugin's standard input. The plugin reads it from the present position of the file.
+    /// The plugin's standard input. The plugin reads this file from its present position.
     pub(super) input: File,
     /// The longest time that the plugin may run.
     pub(super) limit: Duration,
     /// The message for a plugin that is slow.
     pub(super) slow: Slow<'a>,
-    /// Cancels the run when the daemon is ending.
+    /// The signal that cancels the run when the daemon is ending.
     pub(super) cancel: &'a Cancel,
 }
 
@@ -136,7 +136,7 @@ enum End {
     TooMuch,
 }
 
-/// The output of a plugin, as far as it is read.
+/// The part of a plugin's output that has been read.
 #[derive(Default)]
 struct Said {
     stdout: Vec<u8>,
@@ -144,8 +144,8 @@ struct Said {
 }
 
 impl Said {
-    /// Reads the output until the plugin has ended. Other processes that still hold the pipes open are not
-    /// waited for.
+    /// Reads the output until the plugin has ended. Does not wait for other processes that still hold the pipes
+    /// open.
     fn follow(
         &mut self,
         child: &mut Child,
@@ -216,8 +216,8 @@ fn drain(
     Ok(())
 }
 
-/// Waits until the run ends, and returns how. Returns None earlier if there is something to read, or if the
-/// message about slowness is due.
+/// Waits until the run ends, and returns how it ended. Returns None before the end if there is output to read, or
+/// if the message about a slow plugin is due.
 fn wait(
     process: &PidFd,
     pipes: [&Option<File>; 2],
@@ -232,7 +232,7 @@ fn wait(
     ];
     let pipes = pipes.into_iter().flatten();
     fds.extend(pipes.map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN)));
-    // The time is rounded up, so that the last wait is not a busy loop.
+    // The time is rounded up. With a time that is rounded down, the last wait would be a busy loop.
     let next = says.map_or(until, |at| at.min(until));
     let left = next.since(Moment::now()) + Duration::from_micros(999);
     let ready = poll(

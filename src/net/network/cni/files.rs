@@ -11,13 +11,13 @@ use nix::fcntl::OFlag;
 use super::conf::{self, NetworkList, Plugin};
 use super::error::{ConfError, ConfProblem};
 
-/// The greatest size of a file that is read, in bytes.
+/// The greatest size in bytes of a configuration file. A larger file is not read.
 const LONGEST: u64 = 1 << 20;
 
-/// A network, and the file that it was read from.
+/// A network, and the file from which it was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
-    /// The file that the network was read from.
+    /// The file from which the network was read.
     pub file: PathBuf,
     /// The network that the file describes.
     pub list: NetworkList,
@@ -27,8 +27,8 @@ pub struct Loaded {
 /// does. Returns None if there is no such file, or no directory.
 ///
 /// # Errors
-/// Returns [`ConfError`] if the first file cannot be used. No other file is tried then, because pods would
-/// come up in another network.
+/// Returns [`ConfError`] if the first file cannot be used. The next file is not tried, because with that file pods
+/// would get another network.
 pub fn load(dir: &Path) -> Result<Option<Loaded>, ConfError> {
     let Some(file) = names(dir, &["conf", "conflist", "json"])?
         .into_iter()
@@ -86,7 +86,7 @@ fn names(dir: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, ConfError> {
 
 fn chosen(mut names: Vec<OsString>, endings: &[&str]) -> Vec<OsString> {
     names.retain(|name| {
-        // The ending is searched as in Go. `Path::extension` would find none in the name `.conf`.
+        // The ending is searched as in Go. `Path::extension` would find no ending in the name `.conf`.
         let name = name.as_encoded_bytes();
         let ending = name
             .iter()
@@ -99,7 +99,7 @@ fn chosen(mut names: Vec<OsString>, endings: &[&str]) -> Vec<OsString> {
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, ConfProblem> {
-    // Open without blocking, so that a FIFO without a writer does not hold up a pod.
+    // The file is opened without blocking, because a FIFO without a writer would block a pod.
     let nonblocking = OFlag::O_NONBLOCK.bits();
     let opened = File::options()
         .read(true)

@@ -1,6 +1,6 @@
-//! A lock in the file system that lets only one plugin run for a sandbox at a time (cni-plugins 5.2). A
-//! running plugin has the lock file open as its standard input. So the lock holds, too, while a plugin of a
-//! killed daemon still runs.
+//! A lock in the file system that lets only one plugin run for a sandbox at a time (cni-plugins 5.2). A running
+//! plugin has the lock file open as its standard input. So if the daemon is killed, the lock is held as long as
+//! the plugin runs.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ use crate::base::clock::Moment;
 /// The time between two tries to get a lock that another process holds.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// The lock of one sandbox. Dropping the value releases the lock, even if a plugin still has its file open.
+/// The lock of one sandbox. Dropping the value releases the lock, even if a plugin still has the lock file open.
 #[derive(Debug)]
 pub(super) struct SandboxLock {
     file: Flock<File>,
@@ -27,10 +27,11 @@ pub(super) struct SandboxLock {
 }
 
 impl SandboxLock {
-    /// Waits for the lock, at most for `limit`. Returns None if another process still holds the lock then.
+    /// Waits for the lock of the sandbox `id`, for at most `limit`. Returns None if another process still holds
+    /// the lock after `limit`.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be made, or if the wait was cancelled.
+    /// Returns an error if the lock file cannot be made, or if the wait was cancelled.
     pub(super) fn take(
         dir: &Path,
         id: &str,
@@ -57,8 +58,8 @@ impl SandboxLock {
         }
     }
 
-    /// Writes this content into the lock file, and returns the file as standard input for a plugin. A process
-    /// that has the file open holds the lock.
+    /// Writes `content` into the lock file, and returns the lock file as standard input for a plugin. A plugin
+    /// that has the lock file open holds the lock.
     pub(super) fn input(&self, content: &[u8]) -> io::Result<File> {
         let file = &*self.file;
         let written = file.set_len(0).and_then(|()| file.write_all_at(content, 0));
@@ -68,13 +69,13 @@ impl SandboxLock {
                 io::Seek::rewind(&mut &file)?;
                 Ok(file)
             }
-            // The disk may be full. That must not prevent the release of a network, so this input is in
-            // memory.
+            // The write fails if the disk is full. A full disk must not prevent the release of a network, so the
+            // plugin gets an input in memory.
             Err(_) => unlocked_input(content),
         }
     }
 
-    /// Removes the lock files that no process holds, except those of the sandboxes in `but`.
+    /// Removes the lock files that no process holds, except the lock files of the sandboxes in `but`.
     pub(super) fn sweep(dir: &Path, but: &[&str]) {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -85,7 +86,7 @@ impl SandboxLock {
         }
     }
 
-    /// Releases the lock and removes its file. Nothing of the sandbox is left.
+    /// Releases the lock and removes the lock file. The caller has released everything of the sandbox.
     pub(super) fn remove(self) {
         let _ = fs::remove_file(&self.path);
     }
@@ -93,12 +94,12 @@ impl SandboxLock {
 
 impl Drop for SandboxLock {
     fn drop(&mut self) {
-        // The content may be secret, and nobody needs it any more.
+        // The content of the lock file may be secret, and nobody needs it any more.
         let _ = self.file.set_len(0);
     }
 }
 
-/// Returns the standard input for a plugin that runs without the lock. The file is in memory.
+/// Returns a file in memory, as the standard input for a plugin that runs without the lock.
 pub(super) fn unlocked_input(content: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create(c"cni-request", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(content)?;
@@ -118,7 +119,8 @@ fn lock_opened(file: File, path: &Path) -> io::Result<Option<Flock<File>>> {
         Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
         Err((_, e)) => return Err(e.into()),
     };
-    // The previous holder may have removed the file before the lock was taken. Then the lock is of no use.
+    // The previous holder may have removed the lock file before this process locked it. The lock on a removed file
+    // is of no use.
     let same = fs::metadata(path).is_ok_and(|there| {
         let ours = file.metadata();
         ours.is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
@@ -137,7 +139,7 @@ mod tests {
         say: &|| (),
     };
 
-    /// The lock is held until the message is logged.
+    /// A wait that takes long is logged once. The test holds the lock until the message is logged.
     #[test]
     fn of_a_wait_that_takes_long_it_is_said_once() {
         let dir = tempfile::tempdir().unwrap();
@@ -194,7 +196,7 @@ mod tests {
         sleep.arg("60").stdin(lock.input(b"request").unwrap());
         let mut plugin = sleep.spawn().unwrap();
         drop(sleep);
-        // Act like a killed daemon: its descriptors are closed, but the lock is not released.
+        // The test acts like a killed daemon: the daemon's descriptors are closed, but the lock is not released.
         nix::unistd::close(lock.file.as_raw_fd()).unwrap();
         std::mem::forget(lock);
         let held = take(dir.path(), Duration::ZERO).is_none();

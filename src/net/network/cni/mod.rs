@@ -1,10 +1,10 @@
-//! Networks that CNI plugins make (docs/cni-plugins.md): which configuration is used, how its plugins run,
-//! and what podprobe stores about a sandbox until its network is released.
+//! Networks that CNI plugins make (docs/cni-plugins.md): which configuration is used, how the plugins run, and
+//! what podprobe stores about a sandbox until the sandbox's network is released.
 //!
-//! Invariants: before the first plugin of a sandbox runs, the cache has the configuration that can release
-//! the sandbox. The cache keeps it until the release has succeeded. A configuration that is changed or
-//! removed affects new sandboxes only. Two plugins never run for one sandbox at the same time, even if the
-//! first is of a daemon that was killed.
+//! Invariants: before the first plugin of a sandbox runs, the cache has the configuration that can release the
+//! sandbox. The cache keeps this configuration until the release has succeeded. A configuration that is changed or
+//! removed affects new sandboxes only. Two plugins never run for one sandbox at the same time, even if a killed
+//! daemon started the first plugin.
 
 mod cache;
 mod chain;
@@ -29,7 +29,7 @@ pub use network::CniNetwork;
 /// The default directory of network configurations.
 pub const CONF_DIR: &str = "/etc/cni/net.d";
 
-/// The default directories of plugins: the usual directory, and Debian's.
+/// The default directories of plugins: the usual directory, and Debian's directory.
 pub const BIN_DIRS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 
 /// The name of the network interface in the sandbox.
@@ -42,8 +42,8 @@ pub struct CniSettings {
     pub conf_dir: PathBuf,
     /// The directories of plugins, such as [`BIN_DIRS`]. An earlier directory takes precedence.
     pub bin_dirs: Vec<PathBuf>,
-    /// The directory of the cache of sandboxes. The cache must outlive a boot, because the addresses that
-    /// plugins have handed out outlive it, too.
+    /// The directory of the cache of sandboxes. The cache must outlive a boot, because the addresses that plugins
+    /// have handed out outlive a boot, too.
     pub cache_dir: PathBuf,
 }
 
@@ -52,8 +52,8 @@ pub struct CniSettings {
 pub struct Limits {
     /// The time limit for one plugin at ADD, DEL, CHECK and GC.
     pub plugin: Duration,
-    /// The limit for all plugins of one ADD, DEL, CHECK or GC together. A kubelet waits this long for its
-    /// container runtime.
+    /// The time limit for all plugins of one ADD, DEL, CHECK or GC together. The default is the time that a
+    /// kubelet waits for its container runtime.
     pub chain: Duration,
     /// The time limit for one plugin at STATUS and VERSION.
     pub status: Duration,
@@ -61,7 +61,7 @@ pub struct Limits {
     pub slow: Duration,
 }
 
-/// A message about a slow operation. It is logged once, after the time `after`.
+/// A message about a slow operation. The message is logged once, after the time `after`.
 #[derive(Clone, Copy)]
 struct Slow<'a> {
     after: Duration,

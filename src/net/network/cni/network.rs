@@ -22,8 +22,8 @@ use crate::base::cancel::Cancel;
 use crate::base::sys::task::Process;
 use crate::net::network::{PodNetwork, SandboxNetwork};
 
-/// Name of a file in the directory of a sandbox's record. The file holds the name of the CNI network, and
-/// exists from before ADD until after DEL.
+/// Name of a file in the directory of a sandbox's record. This file holds the name of the CNI network, and exists
+/// from before ADD until after DEL.
 pub(super) const MARK: &str = "cni";
 
 /// The network that CNI plugins make for pods. Every call reads the configuration anew.
@@ -57,13 +57,13 @@ impl CniNetwork {
         }
     }
 
-    /// Kills the running plugins and starts no more, because the daemon is ending. The next daemon releases
-    /// the sandboxes whose ADD was interrupted.
+    /// Kills the running plugins and starts no more plugins, because the daemon is ending. The next daemon
+    /// releases the sandboxes whose ADD was interrupted.
     pub fn stop(&self) {
         self.cancel.cancel();
     }
 
-    /// Returns the network for new sandboxes; None if none is configured.
+    /// Returns the network for new sandboxes. Returns None if no network is configured.
     ///
     /// # Errors
     /// Returns [`CniError`] if the configuration cannot be used.
@@ -71,9 +71,9 @@ impl CniNetwork {
         Ok(files::load(&self.settings.conf_dir)?)
     }
 
-    /// Checks that a new sandbox could be connected. There must be a configuration, and its plugins must
-    /// exist and support its version. Plugins that know STATUS are asked, too. Runs each plugin for VERSION
-    /// unless its answer is known, and then for STATUS.
+    /// Checks that a new sandbox could be connected. There must be a configuration, and the configured plugins
+    /// must exist and support the configured version. Runs each plugin for VERSION unless the answer is known
+    /// already. Then runs the plugins for STATUS if the version has this command.
     ///
     /// # Errors
     /// Returns [`CniError`] if a sandbox could not be connected.
@@ -274,7 +274,7 @@ impl CniNetwork {
         Ok(addresses)
     }
 
-    /// Releases what a failed ADD may have made. If the release fails too, a later call tries again.
+    /// Releases everything that a failed ADD may have made. If this release fails too, a later call tries again.
     fn undo(&self, error: CniError, entry: &Entry, lock: &SandboxLock, mark: &Path) -> CniError {
         let found = Found {
             path: self
@@ -332,9 +332,9 @@ fn namespace_of(holder: Process) -> PathBuf {
     format!("/proc/{}/ns/net", holder.pid).into()
 }
 
-/// Returns the path of the namespace for DEL; empty if the namespace is gone. The path goes through the
-/// holder's pid, which another process may have by now. So the namespace must be the one that the cache entry
-/// names, and never the node's.
+/// Returns the path of the namespace for DEL; empty if the namespace is gone. The path contains the holder's pid,
+/// which another process may have by now. So the namespace must be the namespace that the cache entry names, and
+/// never the node's namespace.
 pub(super) fn present(sandbox: &SandboxNetwork<'_>, entry: Option<&Entry>) -> PathBuf {
     let there = sandbox.holder.map(namespace_of).filter(|netns| {
         let namespace = foreign_namespace(netns).ok();
@@ -344,15 +344,15 @@ pub(super) fn present(sandbox: &SandboxNetwork<'_>, entry: Option<&Entry>) -> Pa
 }
 
 impl PodNetwork for CniNetwork {
-    /// Runs ADD for the sandbox. Undoes a connection that failed, unless it failed because the daemon is
+    /// Runs ADD for the sandbox. If ADD fails, undoes the connection, unless ADD failed because the daemon is
     /// ending.
     fn set_up(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>> {
         Ok(self.add(sandbox)?)
     }
 
-    /// Releases the sandbox's connection. That works for a partial connection, and after the configuration
-    /// was removed, too. If a plugin fails, the call returns its error, and the cache keeps everything that
-    /// another try needs.
+    /// Releases the sandbox's connection, even if the connection is only partly made or the configuration was
+    /// removed. If a plugin fails, returns the plugin's error, and the cache keeps everything that another try
+    /// needs.
     fn tear_down(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()> {
         Ok(self.del(sandbox)?)
     }
@@ -384,8 +384,8 @@ pub(super) fn cannot(what: &str, path: &Path, error: io::Error) -> CniError {
     CniError::Io(format!("cannot {what} {}", path.display()), error)
 }
 
-/// Logs a warning for each value that no plugin of the network has the capability for. For example, a
-/// hostPort has no effect in such a network, and its user should know.
+/// Logs a warning for each value for which no plugin of the network has the capability. For example, a hostPort
+/// has no effect in a network whose plugins cannot map ports, and the user should know.
 fn warn_of_ports(entry: &Entry) {
     for name in entry.attachment.capabilities.keys() {
         let known = entry

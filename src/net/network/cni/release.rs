@@ -15,12 +15,13 @@ use super::request::Attachment;
 use crate::net::network::SandboxNetwork;
 
 impl CniNetwork {
-    /// Releases everything that belongs to none of the sandboxes in `valid`, which are ids. First the
-    /// sandboxes in the cache are released with their own configuration. Then GC of the currently configured
-    /// network runs. The caller passes every sandbox that exists, before it makes new sandboxes.
+    /// Releases everything that belongs to none of the sandboxes in `valid`, a list of ids. First the sandboxes in
+    /// the cache that are not in `valid` are released, each with its own configuration. Then GC of the currently
+    /// configured network runs. The caller passes every sandbox that exists, and makes no new sandbox before the
+    /// call.
     ///
     /// # Errors
-    /// Returns all failures together, after everything else was released.
+    /// Returns all failures together. A failure does not stop the release of the other sandboxes.
     pub fn gc(&self, valid: &[&str]) -> Result<(), CniError> {
         let _alone = self
             .collecting
@@ -49,8 +50,8 @@ impl CniNetwork {
         }
     }
 
-    /// Runs GC of the currently configured network. A sandbox that is not in the cache counts as connected to
-    /// this network, because it may be. Otherwise the plugins could release an address that is in use.
+    /// Runs GC of the currently configured network. A sandbox that is not in the cache may be connected to this
+    /// network, so it counts as connected. Otherwise the plugins could release an address that is in use.
     fn collect(&self, valid: &[&str], kept: &[Found], errors: &mut Vec<CniError>) {
         let version = |loaded: Loaded| self.common(&loaded).map(|version| (loaded, version));
         let (loaded, version) = match self.configured().map(|loaded| loaded.map(version)) {
@@ -111,8 +112,8 @@ impl CniNetwork {
         Cache::remove(&found.path).map_err(|e| cannot("remove", &found.path, e))
     }
 
-    /// Releases a sandbox whose cache file cannot be read. Uses the current configuration, because nothing
-    /// better is known.
+    /// Releases a sandbox whose cache file cannot be read. Uses the current configuration, because the
+    /// configuration at ADD is not known.
     fn release_damaged(&self, found: &Found, lock: Option<&SandboxLock>) -> Result<(), CniError> {
         log::warn!("{} is damaged", found.path.display());
         let attachment = Attachment {
@@ -165,8 +166,8 @@ impl CniNetwork {
         }
     }
 
-    /// Returns the lock of the sandbox. Without the lock, logs a warning and returns None, so that the
-    /// network is released in any case.
+    /// Returns the lock of the sandbox. If the lock cannot be taken, logs a warning and returns None. The caller
+    /// releases the network even without the lock.
     fn lock_or_go_on(&self, id: &str) -> Option<SandboxLock> {
         let lock = self.lock(id);
         lock.inspect_err(|e| log::warn!("sandbox {id} is released all the same: {e}"))

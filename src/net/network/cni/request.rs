@@ -14,7 +14,8 @@ use crate::net::network::{Bandwidth, PortMapping, SandboxNetwork};
 /// The burst for bandwidth plugins, in bits. Containerd uses this value, too.
 const BURST: u64 = u32::MAX as u64;
 
-/// Directories of iptables, tc and ip. They are added to a PATH of the daemon that lacks them.
+/// The directories that may hold iptables, tc and ip. The directories that the daemon's PATH lacks are added to
+/// the PATH of plugins.
 const USUAL_PATH: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -24,7 +25,7 @@ const USUAL_PATH: [&str; 6] = [
     "/bin",
 ];
 
-/// The sandbox of a call, as the plugins see it. The value is empty for calls without a sandbox.
+/// The data about a sandbox that a call passes to the plugins. All fields are empty in calls without a sandbox.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Attachment {
     /// The value of `CNI_CONTAINERID`.
@@ -61,7 +62,8 @@ fn args(sandbox: &SandboxNetwork<'_>) -> Result<Vec<(String, String)>, &'static 
         ("K8S_POD_INFRA_CONTAINER_ID", sandbox.id),
         ("K8S_POD_UID", sandbox.uid),
     ];
-    // The format has no quotation marks, so part of such a value would become an argument of its own.
+    // The format of `CNI_ARGS` has no quotation marks, so a part of a value with such a character would become an
+    // argument of its own.
     match args
         .iter()
         .find(|(_, value)| value.contains([';', '=', '\0']))
@@ -106,8 +108,8 @@ fn port(mapping: &PortMapping) -> Value {
     port
 }
 
-/// Makes the input of a plugin: its configuration, with the changes that the specification demands.
-/// `previous` is the result of the plugin before it, or of the whole ADD.
+/// Makes the input of a plugin: its configuration, with the changes that the specification demands. `previous` is
+/// the result of the plugin that ran before, or the result of the whole ADD.
 pub(super) fn input(
     plugin: &Plugin,
     network: &str,
@@ -147,7 +149,7 @@ pub(super) fn gc_input(
         .iter()
         .map(|id| json!({"containerID": id, "ifname": INTERFACE}))
         .collect();
-    // libcni writes the second name as well. It comes from a draft of the specification.
+    // libcni writes this second name as well. The second name comes from a draft of the specification.
     conf.insert("cni.dev/valid-attachments".into(), valid.clone().into());
     conf.insert("cni.dev/attachments".into(), valid.into());
     bytes(conf)

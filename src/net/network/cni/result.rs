@@ -53,7 +53,7 @@ pub(super) fn parse(stdout: &[u8], version: Version) -> Result<Value, Cause> {
     }
 }
 
-/// Converts a result to the version of the request. Some plugins answer in the newest version that they know,
+/// Converts a result to the version of the request. Some plugins answer in the newest version that they support,
 /// but the next plugin understands only the version of the request.
 fn converted(mut result: Map<String, Value>, version: Version) -> Map<String, Value> {
     result.insert("cniVersion".into(), version.as_str().into());
@@ -75,7 +75,7 @@ fn version_of(result: &Map<String, Value>) -> Option<Version> {
 /// address, as in containerd.
 ///
 /// # Errors
-/// Returns [`ResultError`] if there are no addresses, or if one is not valid.
+/// Returns [`ResultError`] if there are no addresses, or if an address is not valid.
 pub(super) fn addresses(result: &Value) -> Result<Vec<IpAddr>, ResultError> {
     let result = result.as_object();
     let result = result.ok_or(ResultError::AddressesOfNoObject)?;
@@ -165,7 +165,7 @@ fn reported(error: &Map<String, Value>, stderr: &[u8]) -> Cause {
 }
 
 /// Returns the versions that a plugin supports, from its answer to VERSION. Returns None if the output is no
-/// such answer.
+/// answer to VERSION.
 pub(super) fn supported(stdout: &[u8]) -> Option<Vec<String>> {
     let answer: Map<String, Value> = serde_json::from_slice(stdout).ok()?;
     match answer.get("supportedVersions").and_then(Value::as_array) {
@@ -174,7 +174,7 @@ pub(super) fn supported(stdout: &[u8]) -> Option<Vec<String>> {
                 .filter_map(|v| v.as_str().map(str::to_owned))
                 .collect(),
         ),
-        // Version 0.2.0 had no list yet.
+        // In version 0.2.0 the answer to VERSION had no list of versions yet.
         None if answer.get("cniVersion")? == "0.2.0" => Some(vec!["0.1.0".into(), "0.2.0".into()]),
         None => None,
     }
@@ -188,7 +188,8 @@ pub(super) fn tail(output: &[u8]) -> String {
     cut(output, SHOWN, true)
 }
 
-/// Returns at most `most` bytes of an output, on one line: its end if `end` is true, else its beginning.
+/// Returns at most `most` bytes of an output, on one line: the end of the output if `end` is true, else the
+/// beginning.
 fn cut(output: &[u8], most: usize, end: bool) -> String {
     let output = output.trim_ascii();
     let shown = match output.len() > most {

@@ -9,7 +9,8 @@ use super::conf::{NetworkList, Version};
 use super::error::{NoCommonVersion, Speaker};
 use crate::base::locks::Locked;
 
-/// The versions that each plugin supports, by its program. A program that was replaced is asked again.
+/// The versions that each plugin supports, by the path of the plugin's program. A plugin whose program was
+/// replaced is asked again.
 #[derive(Debug, Default)]
 pub(super) struct Memory(Mutex<HashMap<PathBuf, (Stamp, Vec<String>)>>);
 
@@ -17,7 +18,7 @@ pub(super) struct Memory(Mutex<HashMap<PathBuf, (Stamp, Vec<String>)>>);
 type Stamp = (u64, u64, i64, i64);
 
 impl Memory {
-    /// Returns the versions that a program supports. Calls `ask` only if they are not known yet.
+    /// Returns the versions that a program supports. Calls `ask` only if the versions are not known yet.
     pub(super) fn of<E>(
         &self,
         program: &Path,
@@ -48,7 +49,7 @@ fn stamp(program: &Path) -> Option<Stamp> {
 /// Returns the newest version that the network and each of its plugins support.
 ///
 /// # Errors
-/// Returns [`NoCommonVersion`] if there is no such version.
+/// Returns [`NoCommonVersion`] if the network and its plugins have no version in common.
 pub(super) fn common(
     list: &NetworkList,
     speak: &[Vec<String>],

@@ -79,7 +79,7 @@ fn damaged_files_are_found_by_their_names_and_foreign_ones_are_not() {
     let cache = Cache::below(dir.path());
     cache.write(&entry("n", "a1", None)).unwrap();
     fs::write(cache.path("n", "c3"), "{").unwrap();
-    // The name of the file must agree with its content. A copy under the name of another sandbox counts as
+    // The name of a cache file must agree with the content. A copy under the name of another sandbox counts as
     // damaged.
     fs::copy(cache.path("n", "a1"), cache.path("n", "d4")).unwrap();
     fs::write(dir.path().join("results/n-a1-eth0.tmp"), "{").unwrap();

@@ -107,12 +107,12 @@ fn a_plugin_that_hangs_is_killed_with_all_that_it_started() {
 fn a_plugin_that_writes_without_end_is_killed() {
     let error = script("exec yes").run(LONG).unwrap_err();
     assert!(matches!(error, Cause::TooMuch(MOST_OUTPUT)), "{error}");
-    // Standard error may be larger than the limit. Only its end is kept.
+    // Standard error may be larger than the limit. Only the end of standard error is kept.
     let error = script("yes | head -c 3000000 >&2; echo end >&2; exit 1")
         .run(LONG)
         .unwrap_err();
     assert!(error.to_string().ends_with("y y end"), "{error}");
-    // Output of exactly the limit is allowed.
+    // An output whose size is exactly the limit is allowed.
     let output = script("yes | head -c 1048576").run(LONG).unwrap();
     assert_eq!(output.len(), MOST_OUTPUT);
 }
