@@ -1,8 +1,8 @@
-//! The record of the addresses and ports that were allocated for services. It is in memory, and on the disk
-//! for the next daemon.
+//! The record of the addresses and ports that were allocated for services. This daemon has the record in memory,
+//! and writes it to the disk for the next daemon.
 //!
-//! Invariants: if the record cannot be read or written, services still work while this daemon runs. A failure
-//! to write is logged once, and again if the error changes or after a success.
+//! Invariants: if the record cannot be read or written, services still work while this daemon runs. An error of
+//! writing is logged once. It is logged again if the error changes, or if a write has succeeded in between.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ pub(super) struct AllocationRecord {
     allocations: Allocations,
     /// True if the record on the disk equals `allocations`.
     is_written: bool,
-    /// The last error of writing the record, which the log has. Empty after a success.
+    /// The last error of writing the record. The log has this error already. Empty if the last write has
+    /// succeeded.
     said: String,
 }
 
@@ -36,7 +37,7 @@ impl AllocationRecord {
         &self.allocations
     }
 
-    /// Replaces the allocations. [`Self::write`] writes them if they have changed.
+    /// Replaces the allocations. [`Self::write`] writes the allocations to the disk if they have changed.
     pub(super) fn set(&mut self, allocations: Allocations) {
         if allocations != self.allocations {
             self.allocations = allocations;
@@ -65,8 +66,8 @@ impl AllocationRecord {
     }
 }
 
-/// Reads the record of allocations. Returns empty allocations if the file is missing or cannot be read. Then
-/// all addresses are allocated anew, and services may get other addresses than before.
+/// Reads the record of allocations. Returns empty allocations if the file is missing or cannot be read. With empty
+/// allocations, all addresses are allocated anew, and services may get other addresses than before.
 fn read(path: &Path) -> Allocations {
     match std::fs::read(path) {
         Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|e| {

@@ -1,10 +1,10 @@
-//! Chooses the data path of this node: the kernel's packet filter if the kernel supports it, else a process
-//! of the role `proxy`. Beside the packet filter, the process serves what the filter cannot: host ports on
-//! 127.0.0.1 and ::1, and names.
+//! Chooses the data path of this node: the kernel's packet filter if the kernel supports it, else a process of the
+//! role `proxy`. If the packet filter is used, the process serves only the things that the filter cannot serve:
+//! host ports on 127.0.0.1 and ::1, and names.
 //!
-//! Invariants: if the configuration has changed, the leftovers of the other data path are removed after this
-//! data path is in force. A node without services, host ports and names has no tables and no process of
-//! podprobe.
+//! Invariants: if the configuration has changed to another data path, the leftovers of the old data path are
+//! removed after the new data path is in force. A node without services, host ports and names has no tables and no
+//! process of podprobe.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ use crate::net::services::table::{HostPort, ServiceTable};
 /// The value of `proxyMode` in the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProxyMode {
-    /// The packet filter if the kernel supports it, else the process.
+    /// The packet filter if the kernel supports it, else the process of the role `proxy`.
     #[default]
     Auto,
     /// The kernel's packet filter.
@@ -51,11 +51,12 @@ impl FromStr for ProxyMode {
     }
 }
 
-/// The parts and settings that a node's data path is made with.
+/// The parts and settings with which a node's data path is made.
 pub struct Deps {
     /// The value of `proxyMode` in the configuration.
     pub mode: ProxyMode,
-    /// True if pods have only loopback. The process can enter their namespaces, but the packet filter cannot.
+    /// True if pods have only loopback. The process can enter the namespaces of such pods, but the packet filter
+    /// cannot reach them.
     pub loopback_only: bool,
     /// The id of this installation, a part of the names of tables ([`crate::base::paths::Layout::id`]).
     pub id: String,
@@ -70,7 +71,7 @@ pub struct Auto {
     filter: Result<Nftables, NetfilterError>,
     /// True if the packet filter serves services, and false if the process does.
     uses_filter: bool,
-    /// True if the unused data path has left nothing from an earlier configuration.
+    /// True if nothing is left of the unused data path from an earlier configuration.
     is_clean: bool,
     role: UserspaceProxy,
     /// The part of the table that the process serves.
@@ -115,14 +116,14 @@ impl Auto {
         // The route comes after the table. Otherwise connections that use the route before the table exists
         // would be tracked without translation.
         if let Err(e) = service_routes::ensure(&self.service_cidrs, To::PacketFilter) {
-            // Without the route only the node's own processes may fail to reach services.
+            // A missing route affects only the node's own processes, so the failure is only a warning.
             applied.warn(e.to_string());
         }
         Ok(applied)
     }
 
-    /// Removes podprobe's tables and, if there were any, its routes. Without tables of podprobe, a route
-    /// belongs to somebody else.
+    /// Removes podprobe's tables. If there were such tables, removes podprobe's routes, too. Without tables of
+    /// podprobe, a route belongs to somebody else.
     fn remove_from_filter(&mut self) -> Result<bool, ProxyError> {
         let removed = self.filter()?.remove()?;
         if removed {
@@ -137,8 +138,8 @@ impl Auto {
         }
     }
 
-    /// Returns the part of a table that the process serves. Beside the packet filter, that is only the host
-    /// ports on addresses that the filter does not see.
+    /// Returns the part of a table that the process serves. If the packet filter is used, this part has only the
+    /// host ports on addresses that the filter does not see.
     fn for_role(&self, table: &ServiceTable) -> ServiceTable {
         if !self.uses_filter {
             return table.clone();
@@ -151,7 +152,7 @@ impl Auto {
         }
     }
 
-    /// Makes the process serve its part of the table, and names.
+    /// Makes the process serve its part of the table and the names.
     fn apply_to_role(&mut self) -> Result<Applied, ProxyError> {
         let table = std::mem::take(&mut self.of_role);
         let applied = match (self.is_needless(&table), self.uses_filter) {

@@ -1,8 +1,8 @@
 //! A gate on which a caller waits until a pod that is ending gets no more traffic.
 //!
-//! Invariants: a version of the change feed has passed when no client is sent to an endpoint that is gone in
-//! that version. Before the first version has passed, clients may still be sent wherever an earlier daemon
-//! sent them. Without services nobody waits. Nobody waits longer than the caller's limit.
+//! Invariants: a version of the change feed has passed when no client is sent any more to an endpoint that is gone
+//! in that version. Before the first version has passed, clients may still be sent to the endpoints of an earlier
+//! daemon. Without services nobody waits. Nobody waits longer than the caller's limit.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,15 +18,17 @@ pub struct TrafficGate {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The version of the change feed up to which the data path is current, or `None` before the first.
+    /// The version of the change feed up to which the data path is current, or `None` before the first version has
+    /// passed.
     passed: Option<u64>,
-    /// True if clients are sent to at least one endpoint, or find one by its name.
+    /// True if the data path sends clients to at least one endpoint, or if clients can find at least one endpoint
+    /// by a name.
     has_traffic: bool,
 }
 
 impl TrafficGate {
-    /// Records that the data path and the names are current up to this version. `has_traffic` is true if they
-    /// send clients to at least one endpoint.
+    /// Records that the data path and the names are current up to this version. `has_traffic` is true if the data
+    /// path or the names lead clients to at least one endpoint.
     pub fn pass(&self, version: u64, has_traffic: bool) {
         *self.lock() = State {
             passed: Some(version),

@@ -1,5 +1,5 @@
-//! The services with their addresses, for the environment variables of containers. They are known before the
-//! data path has programmed them.
+//! The services with their addresses, for the environment variables of containers. The addresses are known before
+//! the data path has programmed the services.
 //!
 //! Invariants: nobody waits longer than the caller's limit. All variables of a pod come from the services at
 //! one moment.
@@ -21,13 +21,13 @@ use crate::net::services::allocate::Assigned;
 use crate::net::services::environment::service_environment;
 use crate::net::services::inputs::{ServiceObjects, with_inputs};
 
-/// The services that are known now, and a way to wait for them.
+/// The services that are known now, and a way to wait until services are known.
 #[derive(Debug)]
 pub struct KnownServices {
     known: Mutex<Arc<Known>>,
     changed: Condvar,
-    /// An event that becomes readable when services are known for the first time. A waiting thread polls it
-    /// together with the cancellation of its pod.
+    /// An event that becomes readable when services are known for the first time. A waiting thread polls this
+    /// event together with the cancellation of its pod.
     first: Option<EventFd>,
 }
 
@@ -44,7 +44,7 @@ impl Default for KnownServices {
         Self {
             known: Mutex::default(),
             changed: Condvar::new(),
-            // Without a descriptor nobody waits.
+            // If no descriptor is left, no thread waits for services.
             first: EventFd::from_flags(flags).ok(),
         }
     }
@@ -87,7 +87,8 @@ impl KnownServices {
     }
 
     /// Returns the environment variables for a pod's containers. Waits until all services that exist now are
-    /// known, for at most `limit`, because the same file may have brought the pod and a service.
+    /// known, for at most `limit`. The wait is needed because the same file may have brought the pod and a
+    /// service.
     pub fn variables(
         &self,
         pod: &Pod,
@@ -195,7 +196,7 @@ mod tests {
         objects.replace(PodSource::File, vec![service("db"), service("web")]);
         std::thread::scope(|s| {
             let waits = s.spawn(|| hosts(&known, &objects, LONG));
-            // A thread that wrongly does not wait would finish within this time.
+            // A thread that wrongly does not wait would finish within the time of this loop.
             for _ in 0..20 {
                 assert!(!waits.is_finished());
                 std::thread::sleep(Duration::from_millis(1));

@@ -1,7 +1,7 @@
 //! Finds sockets of the node that listen on node ports of services (services 2.7).
 //!
-//! Invariants: a port is checked once when it comes into the table, and not again while it stays there. The
-//! check binds no port, because that could take the port from a process that is just starting.
+//! Invariants: a port is checked once when it comes into the table, and not again while it stays in the table. The
+//! check binds no port, because binding could take the port from a process that is just starting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ pub struct Listening {
 pub struct Taken {
     /// The service port that gets the clients.
     pub name: ServicePortName,
-    /// The message for users: port number, cause, and what to do. It does not name the service.
+    /// The message for users: port number, cause, and what to do. This message does not name the service.
     pub message: String,
 }
 
@@ -75,7 +75,8 @@ fn taken(name: &ServicePortName, at: SocketAddr) -> Taken {
     }
 }
 
-/// Returns the addresses on which the node listens for a protocol. Empty if the kernel does not list them.
+/// Returns the addresses on which the node listens for a protocol. The list is empty if the kernel does not list
+/// these addresses.
 pub fn of_node(protocol: Protocol) -> Vec<SocketAddr> {
     let waiting = match protocol {
         Protocol::Tcp => listening::tcp(),

@@ -1,6 +1,6 @@
 //! The metrics of services, with kube-proxy's names (services 9).
 //!
-//! Invariants: a thread that counts never waits for a reader longer than a copy of the numbers takes.
+//! Invariants: a thread that counts waits for a reader at most as long as the reader copies the numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
@@ -21,7 +21,7 @@ pub struct ProxyMetrics(Mutex<Counts>);
 struct Counts {
     /// The durations of programming a table, including failed attempts.
     syncs: Buckets,
-    /// The durations from the moment when a change of endpoints was seen until it was in force.
+    /// The durations from the moment when a change of endpoints was seen until this change was in force.
     programming: Buckets,
     synced: Option<SystemTime>,
     queued: Option<SystemTime>,
@@ -30,8 +30,8 @@ struct Counts {
     pending: Changes,
     total: Changes,
     failures: u64,
-    /// The number of service ports that drop clients from inside, and the number of those that drop clients
-    /// from outside.
+    /// The number of service ports that drop clients from inside, and the number of service ports that drop
+    /// clients from outside.
     no_local: [u64; 2],
 }
 
@@ -43,8 +43,8 @@ struct Changes {
 }
 
 impl ProxyMetrics {
-    /// Records the differences between `wanted` and `applied` as waiting changes. With `Step::Rest` no change
-    /// waits.
+    /// Records the differences between `wanted` and `applied` as waiting changes. If `step` is `Step::Rest`,
+    /// records that no change waits.
     pub fn look(
         &self,
         step: Step,
@@ -68,7 +68,7 @@ impl ProxyMetrics {
         }
     }
 
-    /// Records that `table` has been in force since `now`, and that programming it took `took`.
+    /// Records that `table` has been in force since `now`, and that programming the table took `took`.
     pub fn synced(&self, took: Duration, now: Moment, wall: SystemTime, table: &ServiceTable) {
         let mut counts = self.lock();
         counts.syncs.observe(&sync_bounds(), took);
@@ -229,14 +229,14 @@ fn dropping(table: &ServiceTable, of: impl Fn(&ServicePortEntry) -> &Backends) -
     entries.filter(|e| *of(e) == Backends::Drop).count() as u64
 }
 
-/// Returns the bounds of the histogram of sync durations, in seconds: 15 bounds that begin at 1 ms and double
-/// each time.
+/// Returns the bounds of the histogram of sync durations, in seconds: 15 bounds. The first is 0.001, and each
+/// further bound is twice the bound before it.
 fn sync_bounds() -> Vec<f64> {
     (0..15).map(|n| 0.001 * f64::from(1 << n)).collect()
 }
 
-/// Returns the bounds of the histogram of programming durations, in seconds: 0, 0.25, 0.5; every second to
-/// one minute; every five seconds to two minutes; every thirty seconds to five minutes.
+/// Returns the bounds of the histogram of programming durations, in seconds: 0, 0.25 and 0.5, then every second up
+/// to one minute, every five seconds up to two minutes, and every thirty seconds up to five minutes.
 fn programming_bounds() -> Vec<f64> {
     let fine = [0.0, 0.25, 0.5].into_iter();
     let steps = (1..60)

@@ -31,19 +31,19 @@ pub mod watch;
 
 /// A way to send clients of services to endpoints.
 pub trait DataPath {
-    /// Returns the name of the data path, as kube-proxy's `/proxyMode` answers it.
+    /// Returns the name of the data path. The path `/proxyMode` answers with this name, as in kube-proxy.
     fn name(&self) -> &'static str;
 
-    /// Programs `table`. After the return, new connections follow the table. Checks that nobody else has
-    /// changed the programmed state, and repairs it. So a call with the same table again is useful, too.
+    /// Programs `table`. After the return, new connections follow the table. Also checks whether somebody else has
+    /// changed the programmed state, and repairs such changes. So another call with the same table is useful, too.
     ///
     /// # Errors
     /// Returns [`ProxyError`] if `table` is not in force. The previous table stays in force, unless somebody
     /// else removed it. The next call programs everything anew.
     fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError>;
 
-    /// Sets the names that are served from the next [`Self::apply`] or [`Self::apply_names`] on. With `None`,
-    /// no client gets an answer.
+    /// Sets the names that are served from the next [`Self::apply`] or [`Self::apply_names`] on. If `names` is
+    /// `None`, no client gets an answer.
     fn set_names(&mut self, names: Option<Names>) {
         let _ = names;
     }
@@ -56,12 +56,12 @@ pub trait DataPath {
         Ok(Applied::default())
     }
 
-    /// Returns the counters of the responder for names, as this data path last read them.
+    /// Returns the counters of the responder for names that this data path read last; `None` if it has read none.
     fn name_counters(&self) -> Option<Counters> {
         None
     }
 
-    /// Returns the addresses that the node has only because this data path has added them.
+    /// Returns the addresses that this data path has added to the node.
     fn addresses(&self) -> BTreeSet<IpAddr> {
         BTreeSet::new()
     }
@@ -83,12 +83,12 @@ pub struct Applied {
     pub full: bool,
     /// True if somebody else had removed or changed the programmed state.
     pub repaired: bool,
-    /// The number of tracked flows that were ended, because they led nowhere: UDP flows to endpoints that are
+    /// The number of tracked flows that this call ended because they led nowhere: UDP flows to endpoints that are
     /// gone, and TCP flows that began before the first table.
     pub flows_ended: usize,
     /// The number of endpoints that this data path cannot reach, because their pods have only loopback.
     pub unreachable: usize,
-    /// A text about parts that failed, although new connections go where they should.
+    /// A text about parts that failed, although new connections follow the table.
     pub warning: Option<String>,
 }
 

@@ -1,7 +1,7 @@
-//! Collects the names for the responder: which names are served, and to which clients.
+//! Collects the names that the responder serves, and the clients that get answers.
 //!
-//! Invariants: pure except for [`read_resolvers`]. Equal inputs give equal names, so that nothing is sent
-//! without need.
+//! Invariants: pure except for [`read_resolvers`]. Equal inputs give equal names, so the names are sent to the
+//! responder only if they have changed.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -23,11 +23,11 @@ pub struct NameSettings {
     pub domain: String,
     /// The addresses on which the responder answers: the tenth address of each range of `serviceCIDR`.
     pub addresses: Vec<IpAddr>,
-    /// The file in `resolvConf`, or `None` for the resolver on the node itself.
+    /// The file in `resolvConf`, or `None` if names are queried from the resolver on the node itself.
     pub resolv_conf: Option<PathBuf>,
 }
 
-/// The inputs for names that come from the node, besides the services.
+/// The inputs for names that come from the node and not from services.
 pub struct Node<'a> {
     /// The settings for names.
     pub settings: &'a NameSettings,
@@ -38,8 +38,9 @@ pub struct Node<'a> {
 }
 
 impl Node<'_> {
-    /// Makes the names for these inputs, with version 0. Returns `None` if the user's services occupy every
-    /// address of the responder. Then such a service answers the clients.
+    /// Makes the names for these inputs. The names have version 0. Returns `None` if the user's services occupy
+    /// every address of the responder. In that case a user's own responder behind such a service answers the
+    /// clients.
     pub fn names(&self, inputs: &Inputs<'_>) -> Option<Names> {
         let taken = |ip: &IpAddr| inputs.services.iter().any(|s| s.cluster_ips.contains(ip));
         let free = self.settings.addresses.iter().filter(|ip| !taken(ip));
@@ -56,11 +57,11 @@ impl Node<'_> {
         })
     }
 
-    /// Returns the clients that get answers: pods, and the node itself. A process of the node may send from
-    /// the very address that it queries, so the addresses of the responder are clients, too.
+    /// Returns the addresses of the clients that get answers: the pods, and the node itself. A process of the node
+    /// may send from the very address that it queries, so the addresses of the responder are clients, too.
     fn clients(&self, inputs: &Inputs<'_>, addresses: &[IpAddr]) -> Vec<Cidr> {
         let ranges = inputs.node.pod_cidrs;
-        // CNI plugins may give pods addresses outside of these ranges.
+        // The addresses of pods are added, because CNI plugins may give pods addresses outside of these ranges.
         let pods = inputs.pods.iter().flat_map(|pod| &pod.addresses);
         // Link-local addresses are left out, because they come and go with the pods.
         let is_of_link = |ip: &&IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
@@ -71,8 +72,8 @@ impl Node<'_> {
         ranges.iter().copied().chain(single).collect()
     }
 
-    /// Returns a finding if one of the node's resolvers is the responder itself. Names outside of the cluster
-    /// may then have no answer.
+    /// Returns a finding if one of the node's resolvers is the responder itself. With such a loop, queries for
+    /// names outside of the cluster may have no answer.
     pub fn loop_finding(&self) -> Option<String> {
         let ours = |of: &&SocketAddr| self.settings.addresses.contains(&of.ip());
         let own = self.resolvers.iter().find(ours)?.ip();
@@ -95,9 +96,9 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Sets the version of the names: the last version if nothing else differs, or else a greater version. A
-    /// new version is at least `seconds`, the seconds of the wall clock, so that versions grow even when the
-    /// daemon is started again.
+    /// Sets the version of the names: the last version if the names have not changed, or else a greater version. A
+    /// new version is at least `seconds`, the seconds of the wall clock. So versions grow even if the daemon is
+    /// started again.
     pub fn number(&mut self, mut names: Names, seconds: u32) -> Names {
         let last = self.last.as_ref().map_or(0, |last| last.version);
         names.version = last;

@@ -1,7 +1,7 @@
 //! Decides when a changed table of services, and changed names, come into force.
 //!
-//! Invariants: pure; the time is an argument. A removed endpoint is removed at once. Additions wait for
-//! further additions, at most [`GATHER`] in all.
+//! Invariants: pure; the time is an argument. The removal of an endpoint comes into force at once. Additions wait
+//! for further additions, at most [`GATHER`] in all.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ pub enum Step {
     Rest,
     /// Apply the change at once.
     Apply,
-    /// Apply the change at this moment, unless it becomes urgent before.
+    /// Apply the change at this moment, or earlier if it becomes urgent.
     Wait(Moment),
 }
 
@@ -85,7 +85,7 @@ impl Pace {
     }
 }
 
-/// Returns the pairs of a service's name and an address that the name resolves to.
+/// Returns each name of a service together with each address to which the name resolves.
 fn leads(names: &Names) -> BTreeSet<(&str, &str, IpAddr)> {
     let mut all = BTreeSet::new();
     for service in &names.services {
@@ -102,7 +102,7 @@ fn leads(names: &Names) -> BTreeSet<(&str, &str, IpAddr)> {
     all
 }
 
-/// Tells whether `applied` sends clients to an endpoint that `wanted` no longer sends them to.
+/// Tells whether `applied` sends clients to an endpoint to which `wanted` no longer sends these clients.
 fn takes_away(applied: &ServiceTable, wanted: &ServiceTable) -> bool {
     let wanted = routes(wanted);
     routes(applied).iter().any(|route| !wanted.contains(route))
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(pace.step_names(at(108), None, Some(&one)), Step::Apply);
     }
 
-    /// A change that is undone before it was in force ends its wait. The next change waits for the full time.
+    /// A change that is undone before it was in force no longer waits. The next change waits for the full time.
     #[test]
     fn the_time_counts_from_the_first_that_waits() {
         let mut pace = Pace::default();

@@ -62,7 +62,7 @@ impl Published {
     }
 }
 
-/// The current services, with everything that was made from them.
+/// The current services, and everything that was made from these services.
 #[derive(Clone, Debug, Default)]
 pub struct Services {
     /// The services and slices as the user wrote them.
@@ -83,7 +83,7 @@ pub struct Services {
     pub names_finding: Option<String>,
     /// The counters of the responder for names, as the data path last reported them.
     pub name_counters: Option<Counters>,
-    /// The error or warning of the data path. Empty if there is none.
+    /// The error or warning of the data path. Empty if there is no error and no warning.
     pub error: String,
     /// The node ports on which a process of the node listens.
     pub listening: Listening,
@@ -128,7 +128,7 @@ impl Services {
 /// The services that the thread `proxy` published last, for other threads to read.
 #[derive(Debug, Default)]
 pub struct ServicesView {
-    /// The published services, or `None` before the first.
+    /// The published services, or `None` before the thread has published any.
     services: Mutex<Option<Arc<Services>>>,
     made: Condvar,
 }
@@ -139,8 +139,8 @@ impl ServicesView {
         self.lock().clone().unwrap_or_default()
     }
 
-    /// Waits for the first services, for at most `ceiling`. Then returns the current services as
-    /// [`Self::get`] does.
+    /// Waits until services are published for the first time, for at most `ceiling`. Returns the current services
+    /// as [`Self::get`] does.
     pub fn first(&self, ceiling: Duration) -> Arc<Services> {
         let none_yet = |services: &mut Option<_>| services.is_none();
         let waited = self.made.wait_timeout_while(self.lock(), ceiling, none_yet);

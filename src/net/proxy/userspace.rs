@@ -1,10 +1,10 @@
-//! The daemon's side of the userspace data path. It starts the process of the role `proxy`, connects to it,
-//! and sends it tables.
+//! The daemon's side of the userspace data path. This side starts the process of the role `proxy`, connects to the
+//! process, and sends it tables.
 //!
-//! Invariants: a running process of the role is used, whoever has started it. If it runs another program than
-//! the daemon, a new process takes over its work, once. If the process cannot be replaced, it continues.
-//! Every wait has a limit. The process runs a newly executed program, never a fork of the daemon, and
-//! inherits no descriptor of the daemon.
+//! Invariants: a running process of the role is used, even if another daemon has started it. If the process runs
+//! another program than the daemon, a new process takes over its work; a daemon tries this once. If the process
+//! cannot be replaced, it continues. Every wait has a limit. The process runs a newly executed program, never a
+//! fork of the daemon, and inherits no descriptor of the daemon.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -40,7 +40,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The greatest length of the role's answer, in bytes.
 const LONGEST_ANSWER: u64 = LONGEST as u64;
 
-/// The process of the role `proxy`, as a client uses it.
+/// A client of the process of the role `proxy`.
 pub struct ProxyRole {
     dir: PathBuf,
     program: PathBuf,
@@ -51,8 +51,8 @@ pub struct ProxyRole {
 }
 
 impl ProxyRole {
-    /// Makes a client for the role of a directory. When the process of the role starts, it moves into the
-    /// cgroup `cgroup`.
+    /// Makes a client for the role of the directory `dir`. A process of the role that starts moves into the cgroup
+    /// `cgroup`.
     pub fn new(dir: impl Into<PathBuf>, cgroup: impl Into<String>) -> Self {
         Self {
             dir: dir.into(),
@@ -75,11 +75,12 @@ impl ProxyRole {
     /// Sends a request to the role and returns its answer. Starts the role if it is not running.
     ///
     /// # Errors
-    /// Returns [`RoleError`] if the request is too long or refused, or if the role cannot be started or does
-    /// not answer in time.
+    /// Returns [`RoleError`] if the request is too long or refused, or if the role cannot be started, or if it
+    /// does not answer in time.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, RoleError> {
         let frame = frame(request)?;
-        // If the role was killed since the last request, the first try fails and the second starts a new one.
+        // If the role was killed since the last request, the first attempt fails and the second attempt starts a
+        // new process.
         let answer = self.exchange(&frame).or_else(|_| self.exchange(&frame));
         let answer = answer.map_err(|cause| RoleError::Unreachable {
             dir: self.dir.clone(),
@@ -102,7 +103,7 @@ impl ProxyRole {
         Record::read(&self.dir).is_some_and(|r| r.boot_id == boot_id())
     }
 
-    /// Returns the addresses in the record of the last role. They are needed if that role was killed.
+    /// Returns the addresses in the record of the last role. These addresses are needed if that role was killed.
     fn left_addresses(&self) -> Vec<IpAddr> {
         let recorded = std::fs::read(self.dir.join(ADDRESSES)).unwrap_or_default();
         serde_json::from_slice(&recorded).unwrap_or_default()
@@ -113,7 +114,7 @@ impl ProxyRole {
         let _ = std::fs::remove_file(self.dir.join(TABLE));
     }
 
-    /// Closes the connection to the role. The next request connects to the process that is running then.
+    /// Closes the connection to the role. The next request connects to the process that is running at that time.
     fn hang_up(&mut self) {
         self.stream = None;
     }
@@ -147,17 +148,17 @@ impl ProxyRole {
                 }
                 Err(_) if Record::running(&self.dir).is_none() => self.start()?,
                 Err(e) if Moment::now() >= limit => return Err(e),
-                // The process is starting, or makes its directory again.
+                // The process does not listen yet, because it is starting or makes its directory again.
                 Err(_) => std::thread::sleep(PAUSE),
             }
         }
     }
 
-    /// Replaces the process of a role that runs another program than `program`. A new process takes over its
-    /// work. Does nothing if no role is running, or if the role runs the same program.
+    /// Replaces the process of the role if this process runs another program than `program`. A new process takes
+    /// over its work. Does nothing if no process of the role is running, or if the process runs the same program.
     ///
     /// # Errors
-    /// Returns [`RenewalError`] if the old process stays.
+    /// Returns [`RenewalError`] if the old process cannot be replaced and continues.
     pub fn bring_up_to_date(&mut self) -> Result<Renewal, RenewalError> {
         let Some(record) = Record::running(&self.dir) else {
             return Ok(Renewal::Needless);
@@ -191,8 +192,8 @@ impl ProxyRole {
         self.spawn(&[])
     }
 
-    /// Starts the program and waits until it listens. The arguments `more` follow the directory. The
-    /// program's stderr goes to a file in that directory.
+    /// Starts the program and waits until it listens. The first argument of the program is the role's directory,
+    /// and the arguments `more` follow. The program's stderr goes to a file in the role's directory.
     fn spawn(&mut self, more: &[&OsStr]) -> io::Result<()> {
         self.reap();
         let mut make = DirBuilder::new();
@@ -201,7 +202,7 @@ impl ProxyRole {
             &self.dir.join(ORDERS),
             &[&serde_json::to_vec(&self.orders)?],
         )?;
-        // An older process that is still running keeps writing to its own file.
+        // The new process gets a new file. An older process that is still running keeps writing to its own file.
         let stderr = self.dir.join("stderr");
         let _ = std::fs::remove_file(&stderr);
         let stderr = File::create(stderr)?;
@@ -215,7 +216,7 @@ impl ProxyRole {
             .spawn()?;
         let said = child.stdout.take().map_or(Ok(String::new()), first_line);
         if said.is_err() {
-            // The process is killed, because it would obstruct the next process.
+            // The process is killed, because a process that does not listen would obstruct the next process.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -239,7 +240,7 @@ impl ProxyRole {
     }
 }
 
-/// The outcome of the check, at the start of the daemon, whether the role runs the daemon's program.
+/// The outcome of the check whether the role runs the daemon's program. The daemon checks this at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
     /// No role is running, or the role runs the same program.
@@ -261,7 +262,7 @@ pub enum RenewalError {
     Program {
         /// The pid of the role's process.
         old: i32,
-        /// The error from the comparison.
+        /// The error of the comparison.
         #[source]
         cause: io::Error,
     },
@@ -287,8 +288,8 @@ pub enum RenewalError {
     },
 }
 
-/// Waits until the role of a directory has ended, for at most `limit`. Then kills it, together with its
-/// remaining connections.
+/// Waits until the role of a directory has ended, for at most `limit`. If the role is still running after `limit`,
+/// kills it. A killed role loses its remaining connections.
 pub fn end(dir: &Path, limit: Duration) {
     let Some(Ok(Some(process))) = Record::running(dir).map(|r| r.process.open()) else {
         return;
@@ -317,7 +318,7 @@ fn first_line(stdout: std::process::ChildStdout) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::TimedOut, text));
     }
     let mut line = String::new();
-    // The role writes the whole line at once, or ends. So this read does not block.
+    // The role writes the whole line at once, or ends without a line. So this read does not block.
     BufReader::new(stdout.take(64 * 1024)).read_line(&mut line)?;
     Ok(line)
 }
@@ -333,7 +334,8 @@ pub struct UserspaceProxy {
     last: Answer,
     /// The counters of names, as the role last reported them.
     counters: Option<Counters>,
-    /// True if the role is known to answer names. A role of an earlier podprobe cannot.
+    /// True if the role is known to answer DNS queries for names. A role of an earlier podprobe cannot answer such
+    /// queries.
     knows_names: bool,
     /// True once this daemon has checked which program the role runs.
     is_current: bool,
@@ -368,12 +370,12 @@ impl UserspaceProxy {
         proxy
     }
 
-    /// Sets the options. They apply from the next table on.
+    /// Sets the options. The options apply from the next table on.
     pub fn set_options(&mut self, options: Options) {
         self.options = options;
     }
 
-    /// Tells whether names are to be answered.
+    /// Tells whether there are names for which the role answers queries.
     pub fn has_names(&self) -> bool {
         self.names.is_some()
     }
@@ -396,8 +398,8 @@ impl UserspaceProxy {
         metrics.ok_or(RoleError::NoMetrics)
     }
 
-    /// Tells whether the role still uses this table with the present names and options. Asks the role only
-    /// for its version, so that a large table is not sent each time.
+    /// Tells whether the role still uses this table with the present names and options. Asks the role only for the
+    /// version of its table, so a large table is not sent each time.
     fn is_up_to_date(&mut self, table: &ServiceTable) -> Result<bool, RoleError> {
         let same = |sent: &Sent| {
             sent.options == self.options && sent.table == *table && sent.names == self.names
@@ -409,8 +411,8 @@ impl UserspaceProxy {
         Ok(self.last.applied == Some(self.version))
     }
 
-    /// Retires a role of an earlier podprobe if names are to be answered, because that role would ignore
-    /// them. The old role continues with its connections, and the next request starts a new one.
+    /// Retires a role of an earlier podprobe if there are names, because that role would ignore names. The old
+    /// role continues with its connections, and the next request starts a new role.
     fn replace_an_older_role(&mut self) -> Result<(), ProxyError> {
         if self.names.is_none() || self.knows_names || !self.role.runs() {
             return Ok(());
@@ -418,13 +420,13 @@ impl UserspaceProxy {
         self.metrics()?;
         if !self.knows_names {
             self.remove()?;
-            // The next role runs this program, which can answer names.
+            // The next role runs this daemon's program, which can answer queries for names.
             self.knows_names = true;
         }
         Ok(())
     }
 
-    /// Upgrades the role to the daemon's program. Tries only once in the life of a daemon, even if that
+    /// Upgrades the role to the daemon's program. A daemon tries this only once in its life, even if the attempt
     /// fails.
     fn bring_role_up_to_date(&mut self) {
         if std::mem::replace(&mut self.is_current, true) {
@@ -506,8 +508,8 @@ impl DataPath for UserspaceProxy {
         self.last.addresses.iter().copied().collect()
     }
 
-    /// Retires the role, which ends with its last connection. If the role was killed, a new one starts and
-    /// removes what the old one has left behind.
+    /// Retires the role, which ends with its last connection. If the role was killed, a new role starts and
+    /// removes the addresses that the killed role has left behind.
     fn remove(&mut self) -> Result<bool, ProxyError> {
         self.sent = None;
         self.counters = None;

@@ -1,8 +1,8 @@
 //! The thread `proxy`: brings changes of pods and services into force.
 //!
-//! Invariants: the thread only reads, and changes nothing except the data path and the record of allocations.
-//! It programs nothing until every source has delivered and the pods have statuses. So what an earlier daemon
-//! programmed stays in force until then.
+//! Invariants: the thread changes only the data path and the record of allocations, and reads everything else. The
+//! thread programs nothing until every source has delivered and the pods have statuses. Until then, the table of
+//! an earlier daemon stays in force.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -38,12 +38,13 @@ use crate::net::services::names::Names;
 use crate::net::services::pod_facts::PodFacts;
 use crate::net::services::table::{Backends, ServiceTable};
 
-/// The time between two checks that nobody else has changed what the thread programmed.
+/// The time between two checks whether somebody else has changed the state that the thread programmed.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// The longest time for which services wait at the start, for a source that has not delivered yet or for a
 /// pod without a status.
 pub const FIRST_WAIT: Duration = Duration::from_secs(10);
-/// The time between two looks while the thread does not yet know everything that an earlier daemon knew.
+/// The time between two looks at the sources while the thread does not yet know everything that an earlier daemon
+/// knew.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const STACK: usize = 512 << 10;
 /// The aspects of a pod that change services: its status (readiness and address) and its spec (labels and ports).
@@ -53,9 +54,9 @@ const ASPECTS: [Aspect; 2] = [Aspect::Status, Aspect::Spec];
 pub trait NodeState: Send {
     /// Returns the UIDs of the pods that should run.
     fn wanted(&self) -> HashSet<PodUid>;
-    /// Returns the pod with this UID, if it should run.
+    /// Returns the pod with this UID, if the pod should run.
     fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>>;
-    /// Returns the status of a pod, also of a pod that is terminating.
+    /// Returns the status of a pod. A pod that is terminating has a status, too.
     fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>>;
     /// Returns the services and slices at one moment.
     fn services(&self) -> ServiceObjects;
@@ -73,13 +74,13 @@ pub trait NodeState: Send {
 pub struct Deps {
     /// The source of pods, statuses and objects.
     pub node: Box<dyn NodeState>,
-    /// The feed of changes to pods. A change of objects, such as services, wakes its readers, too.
+    /// The feed of changes to pods. A change of objects, such as services, also wakes the readers of the feed.
     pub feed: Arc<ChangeFeed>,
     /// The data path that sends clients to endpoints.
     pub path: Box<dyn DataPath + Send>,
     /// The place where other threads read the results.
     pub published: Published,
-    /// The order to remove everything that was programmed, and the confirmation.
+    /// The order to remove everything that was programmed, and the confirmation of the removal.
     pub removal: Arc<Removal>,
     /// The path of the record of allocations.
     pub record: PathBuf,
@@ -102,7 +103,7 @@ pub struct ServiceSettings {
     pub names: Option<NameSettings>,
 }
 
-/// The order to remove everything that was programmed. Nothing is programmed afterwards.
+/// The order to remove everything that was programmed. After this order nothing is programmed any more.
 #[derive(Debug, Default)]
 pub struct Removal {
     wanted: AtomicBool,
@@ -110,19 +111,19 @@ pub struct Removal {
 }
 
 impl Removal {
-    /// Gives the order. The thread follows it when the feed is woken.
+    /// Gives the order. The thread follows the order when the feed is woken.
     pub fn order(&self) {
         self.wanted.store(true, Ordering::SeqCst);
     }
 
-    /// Tells whether the thread has followed the order, as far as the kernel allowed.
+    /// Tells whether the thread has followed the order. A part that the kernel refused to remove may be left.
     pub fn is_done(&self) -> bool {
         self.done.load(Ordering::SeqCst)
     }
 }
 
-/// Starts the thread `proxy`. The thread ends when `stop` closes and the feed is woken, after a last turn. In
-/// that turn the process that answers names ends if no pod is left that queries names.
+/// Starts the thread `proxy`. The thread ends when `stop` closes and the feed is woken, after a last turn. If no
+/// pod is left that queries names, the last turn ends the process that answers DNS queries.
 ///
 /// # Errors
 /// Returns an error if the thread cannot be started.
@@ -175,13 +176,13 @@ struct Watch {
     said: BTreeSet<String>,
     /// The last warning of the data path, which is in the log already.
     warned: Option<String>,
-    /// The end of the rest after a turn. Changes are gathered until then.
+    /// The end of the rest after a turn. Changes are gathered until this time.
     rests_until: Moment,
 }
 
-/// The length of the rest after a turn, as a multiple of the turn's own duration. Each turn reads all pods
-/// and services. If many pods change, each would have its own turn without a rest, and the total time would
-/// grow with the square of the number of pods.
+/// The length of the rest after a turn, as a multiple of the turn's own duration. Each turn reads all pods and
+/// services. Without a rest, each of many changed pods would have its own turn, and the total time would grow with
+/// the square of the number of pods.
 const REST: u32 = 3;
 /// The longest rest after a turn. A change can wait this long before the thread handles it.
 const LONGEST_REST: Duration = Duration::from_millis(200);
@@ -210,8 +211,8 @@ impl Watch {
         }
     }
 
-    /// Sleeps until the rest after the last turn is over. So one turn handles all changes of that time. Does
-    /// not sleep if a removal was ordered.
+    /// Sleeps until the rest after the last turn is over. So the next turn handles all changes that come during
+    /// the rest. Does not sleep if a removal was ordered.
     fn rest(&self) {
         let left = self.rests_until.since(Moment::now());
         if !left.is_zero() && !self.deps.removal.wanted.load(Ordering::SeqCst) {
@@ -253,7 +254,7 @@ impl Watch {
     }
 
     fn look(&mut self, now: Moment, is_last: bool) {
-        // This must come before the pods are read, because a source may deliver pods in between.
+        // This check must come before the pods are read, because a source may deliver pods in between.
         let is_complete = self.is_complete(now);
         let (changes, version) = self.deps.feed.since(self.seen);
         self.seen = version;
@@ -319,7 +320,7 @@ impl Watch {
         step
     }
 
-    /// Records at the gate that the data path is current up to this version of the feed.
+    /// Records at the traffic gate that the data path is current up to this version of the feed.
     fn pass(&self, version: u64) {
         let leads = self.applied_names.as_ref().is_some_and(Names::lead_to_pods);
         let sends = self.applied.as_ref().is_some_and(has_traffic);
@@ -356,7 +357,7 @@ impl Watch {
         }
     }
 
-    /// Returns the facts of a pod, or `None` if it has no status or was never read. A pod that should no
+    /// Returns the facts of a pod, or `None` if the pod has no status or was never read. A pod that should no
     /// longer run counts as terminating until its status is gone.
     fn facts(&self, uid: &PodUid) -> Option<(Arc<Pod>, Arc<PodFacts>)> {
         let node = &self.deps.node;
@@ -370,13 +371,13 @@ impl Watch {
         let is_unknown = matches!(namespace, Some(None));
         let mut facts = PodFacts::of(&pod, &status, terminating, namespace.flatten());
         if is_unknown {
-            // The pod's sandbox is gone, and its loopback address would now be the node's.
+            // The pod's sandbox is gone. Without it, the pod's loopback address would lead to the node itself.
             facts.addresses.clear();
         }
         Some((pod, Arc::new(facts)))
     }
 
-    /// Returns the services and slices, and the assigned addresses and ports of each service. From then on,
+    /// Returns the services and slices, and the assigned addresses and ports of each service. After this call,
     /// containers get environment variables for these services.
     fn assign(&mut self) -> (ServiceObjects, BTreeMap<ObjectKey, Assigned>) {
         let objects = self.deps.node.services();
@@ -445,8 +446,8 @@ impl Watch {
         }
     }
 
-    /// Returns the names to serve, and the finding about a loop of resolvers. Returns None if there is no
-    /// service and no pod that queries names.
+    /// Returns the names to serve, and the finding about a loop of resolvers. Returns None if nothing needs names:
+    /// there is no service, and no pod queries names.
     fn names(&self, inputs: &Inputs<'_>) -> Option<(Names, Option<String>)> {
         let settings = self.deps.settings.names.as_ref()?;
         let has_network = self.deps.node.has_network();
@@ -509,7 +510,7 @@ impl Watch {
         }
     }
 
-    /// Applies changed names, without a change to services. If that fails, the next look tries again.
+    /// Applies changed names, without a change to services. If the application fails, the next look tries again.
     fn apply_names(&mut self, names: Option<&Names>) {
         self.deps.path.set_names(names.cloned());
         self.applied_names = names.cloned();
@@ -533,9 +534,9 @@ impl Watch {
         self.deps.feed.wake();
     }
 
-    /// Logs the node ports in the table on which a process of the node listens. This is done only for the
-    /// packet filter, which takes the clients away from that process. Another data path cannot listen on such
-    /// a port and reports that itself.
+    /// Logs the node ports in the table on which a process of the node listens. Only a data path in the packet
+    /// filter needs this check, because it takes the clients away from that process. The other data path cannot
+    /// listen on such a port and reports this failure itself.
     fn say_of_ports(&mut self, table: &ServiceTable) {
         if self.deps.path.name() != "nftables" {
             return;
@@ -553,7 +554,7 @@ impl Watch {
         self.warned = text;
     }
 
-    /// Logs each problem of services and names once, and again if it had disappeared in between.
+    /// Logs each problem of services and names once. A problem that disappears and comes back is logged again.
     fn say(&mut self, services: &Services) {
         let refused = services.assigned.iter().flat_map(|(key, assigned)| {
             let problems = assigned.problems.iter();

@@ -29,8 +29,8 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// Returns the name of the field that sets the address of this health check, with the value `at`, for
-    /// texts.
+    /// Returns the name of the field that sets the address of this health check, with the value `at`. The result
+    /// is a part of texts for users.
     pub fn field(&self, at: SocketAddr) -> String {
         match self {
             Self::Proxy => format!("healthzBindAddress {at}"),
@@ -49,7 +49,7 @@ pub enum Question {
     Path {
         /// The path without its query.
         path: String,
-        /// True for `HEAD`: the answer has no body.
+        /// True if the method is `HEAD`. The answer to `HEAD` has no body.
         head_only: bool,
     },
     /// A request that is not valid HTTP, or is too long. The number is the status code of the answer.
@@ -61,7 +61,7 @@ pub enum Question {
 pub struct Answer {
     /// The HTTP status code, for example `200`.
     pub code: u16,
-    /// The path of the proxy's health check, if that path has a counter.
+    /// The requested path of the proxy's health check, if this path has a counter; otherwise None.
     pub counted: Option<Counted>,
     /// The complete answer as it is sent, with status line and headers.
     pub bytes: Vec<u8>,
@@ -76,8 +76,8 @@ pub enum Counted {
     Livez,
 }
 
-/// Parses the request when its head is complete or too long, else returns None. `from` is the number of bytes
-/// that an earlier call has already searched.
+/// Parses the request when its head is complete or too long. Returns None before that. `from` is the number of
+/// bytes of `head` that an earlier call has already searched.
 pub fn question(head: &[u8], from: usize) -> Option<Question> {
     let begin = from.saturating_sub(3);
     let ends = |tail: &[u8]| tail.starts_with(b"\r\n\r\n") || tail.starts_with(b"\n\n");

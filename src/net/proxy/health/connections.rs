@@ -1,7 +1,7 @@
 //! The connections of the health servers. Each connection has one request and one answer, and then ends.
 //!
-//! Invariants: no call blocks. There are at most [`MAX`] connections. Each lives for at most [`LIMIT`] and
-//! keeps at most [`MAX_HEAD`] bytes of what its client sends.
+//! Invariants: no call blocks. There are at most [`MAX`] connections. Each connection lives for at most [`LIMIT`],
+//! and keeps at most [`MAX_HEAD`] bytes from its client.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -17,10 +17,10 @@ use crate::base::clock::Moment;
 /// The largest number of connections. A further connection replaces the oldest, so that idle clients do not
 /// block others.
 pub(super) const MAX: usize = 64;
-/// The longest time for request and answer together.
+/// The longest time for which a connection lives.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The largest number of bytes that a client may send after the answer, for example as a body. They are read
-/// and discarded, because unread bytes would cause a reset that could overtake the answer.
+/// The largest number of bytes that a client may send after the answer, for example as a body. The server reads
+/// and discards these bytes, because unread bytes would cause a reset that could overtake the answer.
 const MAX_LEFT: usize = 64 << 10;
 
 /// The connection of a client.
@@ -32,11 +32,12 @@ pub(super) struct Connection {
 }
 
 enum Step {
-    /// The request is being read. The bytes are its head so far.
+    /// The request is being read. The bytes are the part of its head that has arrived.
     Reads(Vec<u8>),
-    /// The answer is being written. The number says how many of its bytes are sent.
+    /// The answer is being written. The number is the number of bytes of the answer that are sent.
     Writes(Vec<u8>, usize),
-    /// Bytes that the client sends after the answer are being discarded. The number says how many have come.
+    /// Bytes that the client sends after the answer are being discarded. The number is the number of such bytes
+    /// that have arrived.
     Drains(usize),
 }
 
@@ -64,7 +65,7 @@ impl Connection {
         self.socket.as_fd()
     }
 
-    /// Returns the events of the socket that the connection waits for.
+    /// Returns the events of the client's socket for which the connection waits.
     pub(super) fn events(&self) -> PollFlags {
         match self.step {
             Step::Reads(_) | Step::Drains(_) => PollFlags::POLLIN,
@@ -72,7 +73,7 @@ impl Connection {
         }
     }
 
-    /// Returns the time when the connection is closed.
+    /// Returns the time at which the server closes the connection.
     pub(super) fn until(&self) -> Moment {
         self.until
     }

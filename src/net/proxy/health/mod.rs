@@ -70,9 +70,9 @@ impl Health {
         self.lock().state.set_mode(mode);
     }
 
-    /// Records that the thread has looked at the data path `mode`. `checks` are the health checks of
-    /// services. They are `None` until all changes are in force, because a load balancer must not send
-    /// clients earlier.
+    /// Records that the thread has looked at the data path `mode`. `checks` are the health checks of services.
+    /// `checks` is `None` while changes are not yet in force, because a load balancer must not send clients before
+    /// that.
     pub fn look(&self, now: Moment, mode: &'static str, checks: Option<&[HealthCheck]>) {
         let mut inner = self.lock();
         inner.state.look(now, SystemTime::now(), checks.is_some());
@@ -84,7 +84,8 @@ impl Health {
         }
     }
 
-    /// Returns the reason why podprobe cannot listen for the health check of a service, or `None` if it can.
+    /// Returns the reason why podprobe cannot listen for the health check of a service, or `None` if podprobe can
+    /// listen.
     pub fn problem(&self, namespace: &str, name: &str) -> Option<String> {
         let asked = Asked::Service {
             namespace: namespace.into(),

@@ -1,7 +1,7 @@
 //! The thread `proxy-health`: listens at the addresses of health checks, and answers clients.
 //!
-//! Invariants: the thread waits only in `poll`. If a port is in use, that is logged once and podprobe tries
-//! again. The other ports are not affected.
+//! Invariants: the thread waits only in `poll`. A port that is in use is logged once, and the thread tries the
+//! port again. A port that is in use does not affect the other ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -80,12 +80,12 @@ impl Server {
         }
     }
 
-    /// Waits for clients, and serves those that are ready.
+    /// Waits for clients, and serves the clients that are ready.
     pub(super) fn turn(&mut self) {
         self.turn_for(Duration::MAX);
     }
 
-    /// Waits for clients, for at most `limit`, and serves those that are ready.
+    /// Waits for clients, for at most `limit`, and serves the clients that are ready.
     pub(super) fn turn_for(&mut self, limit: Duration) {
         let now = Moment::now();
         if self.retry.is_some_and(|at| at <= now) {
@@ -103,9 +103,9 @@ impl Server {
         }
     }
 
-    /// Waits until there is something to do. Returns three values: whether the thread was woken, because the
-    /// ports may have changed; the health checks that have a new client; and the sockets of the connections
-    /// that are ready.
+    /// Waits until there is something to do. Returns three values: a flag that is true if the thread was woken
+    /// because the ports may have changed, the health checks that have a new client, and the sockets of the
+    /// connections that are ready.
     fn wait(&self, now: Moment, limit: Duration) -> (bool, Vec<Asked>, BTreeSet<i32>) {
         let mut fds = vec![PollFd::new(self.health.wake_fd(), PollFlags::POLLIN)];
         let listeners: Vec<_> = match self.rests {
@@ -149,7 +149,7 @@ impl Server {
         });
     }
 
-    /// Accepts the waiting clients of a port, but at most [`MAX`] at once.
+    /// Accepts the waiting clients of a port, but at most [`MAX`] clients in one call.
     fn let_in(&mut self, asked: &Asked, now: Moment) {
         for _ in 0..MAX {
             let Some((_, listener)) = self.listeners.get(asked) else {
@@ -164,7 +164,7 @@ impl Server {
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                // The error concerns a client that has gone already.
+                // The error is only that a client has gone before its connection was accepted.
                 Err(e) if is_of_client(&e) => {}
                 Err(e) => {
                     log::debug!("cannot let in who asks for health: {e}");

@@ -1,4 +1,4 @@
-//! The state of the data path, and kube-proxy's rule that decides from it whether the data path is healthy
+//! The state of the data path, and kube-proxy's rule that decides from this state whether the data path is healthy
 //! (services 8).
 //!
 //! Invariants: pure; the times are arguments.
@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use crate::base::clock::Moment;
 use crate::net::services::build::HealthCheck;
 
-/// The time after which a change that is not in force makes the data path unhealthy. It is twice the time
+/// The time after which a change that is not in force makes the data path unhealthy. This limit is twice the time
 /// between two attempts after a failure, as in kube-proxy.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
@@ -21,7 +21,8 @@ pub struct HealthState {
     pending: Option<Moment>,
     /// The time when the thread `proxy` last looked for changes.
     looked: Moment,
-    /// The wall-clock time when the data path was last up to date. It is shown to users.
+    /// The wall-clock time when the data path was last up to date. Users see this time. `None` if the data path
+    /// was never up to date.
     updated: Option<SystemTime>,
     /// The health checks of services, sorted.
     checks: Vec<HealthCheck>,
@@ -67,7 +68,7 @@ impl HealthState {
     }
 
     /// Tells whether the data path is healthy: no change has waited for [`LIMIT`] or longer, and the thread
-    /// `proxy` has looked for changes within [`LIMIT`]. A thread that hangs counts as unhealthy, too.
+    /// `proxy` has looked for changes within [`LIMIT`]. So a data path whose thread hangs is unhealthy, too.
     pub fn is_healthy(&self, now: Moment) -> bool {
         let is_young = |since: Moment| now.since(since) < LIMIT;
         is_young(self.looked) && self.pending.is_none_or(is_young)

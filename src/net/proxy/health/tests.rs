@@ -14,7 +14,7 @@ fn any() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
 
-/// Starts a server, and returns it with its health and its address.
+/// Starts a server. Returns the server, its health and its address.
 fn server() -> (Server, Arc<Health>, SocketAddr) {
     let health = Arc::new(Health::new().unwrap());
     health.look(Moment::now(), "nftables", Some(&[]));
@@ -70,8 +70,8 @@ fn health_is_answered_and_counted() {
     assert_eq!(server.connections(), 0);
 }
 
-/// The client gets its answer even if its body is not read. Without draining, the unread bytes would cause a
-/// reset.
+/// A client gets its answer even if the server does not need all bytes of the request. The server reads and
+/// discards the unneeded bytes, because unread bytes would cause a reset.
 #[test]
 fn a_client_that_sends_too_much_gets_its_answer() {
     let (mut server, _, at) = server();
@@ -105,7 +105,7 @@ fn silent_clients_keep_nobody_out() {
         .collect();
     assert_eq!(server.connections(), MAX);
     let slow = connect(at);
-    // The slow client has a place before it sends anything.
+    // The slow client has a connection before it sends anything.
     server.turn_for(Duration::from_millis(1));
     let text = answer_to(&mut server, slow, HEALTHZ);
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");

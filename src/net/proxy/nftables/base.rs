@@ -1,8 +1,8 @@
-//! The part of the tables that does not depend on services: the chains that the kernel calls, and the maps
-//! and sets that these chains look up. Their cost is the same for one service and for a thousand.
+//! The part of the tables that does not depend on services: the chains that the kernel calls, and the maps and
+//! sets that these chains look up. The cost of these lookups is the same for one service and for a thousand.
 //!
-//! There are two kinds of clients (nftables 2). Clients in pods ([`POD_CIDRS`]) and on the node itself are
-//! inside. All others are outside.
+//! There are two kinds of clients (nftables 2). Clients in pods ([`POD_CIDRS`]) and on the node itself are inside.
+//! All other clients are outside.
 
 use super::names::{
     CLUSTER_IPS, CLUSTER_IPS_CHECK, ENDPOINTS_CHECK, FIREWALL_CHECK, FIREWALL_IPS, HAIRPINS,
@@ -14,8 +14,8 @@ use crate::net::netfilter::{
     Verdict, ct_state, ct_status,
 };
 
-/// The mark of a packet whose source must be translated. kube-proxy uses the same mark. The mark is cleared
-/// before the packet leaves.
+/// The mark of a packet whose source must be translated. kube-proxy uses the same mark. The mark is cleared before
+/// the packet leaves the node.
 pub(super) const MASQUERADE: u32 = 0x4000;
 
 /// The treatment of the clients of one kind, inside or outside.
@@ -45,8 +45,8 @@ impl Fate {
     }
 }
 
-/// Returns the verdict on packets to an external address: `inside` for clients on the node and in pods,
-/// `outside` for all others.
+/// Returns the verdict on packets to an external address: `inside` for clients on the node and in pods, `outside`
+/// for all other clients.
 pub(super) fn refusal(inside: Fate, outside: Fate) -> Verdict {
     match inside == outside {
         true => inside.verdict(),
@@ -61,8 +61,9 @@ fn refusal_chain(inside: Fate, outside: Fate) -> String {
 /// A base chain: its name, type, hook and priority, and the chains that it jumps to (nftables 1).
 type Place = (&'static str, ChainType, Hook, i32, &'static [&'static str]);
 
-/// The base chains. Most filters must see addresses before they are translated, so their priority is below
-/// -100. The last filter runs after the translation: if it still sees a clusterIP, that was not translated.
+/// The base chains. Most filters must see addresses before the translation, so the priority of these filters is
+/// below -100. The last filter runs after the translation. A clusterIP that this filter still sees was not
+/// translated.
 const BASE_CHAINS: [Place; 8] = {
     use ChainType::{Filter, Nat};
     use Hook::{Forward, Input, Output, Postrouting, Prerouting};
@@ -139,15 +140,15 @@ pub(super) fn add(on: &mut OnTable<'_>, family: Family) {
     masquerade(on, family);
 }
 
-/// Adds the rule that drops forwarded packets to the range of services. A packet that belongs to no
-/// connection is not translated. The route of the range would send it in a loop through loopback.
+/// Adds the rule that drops forwarded packets to the range of services. A packet that belongs to no connection is
+/// not translated. The route of the range would send such a packet in a loop through loopback.
 fn no_loops(on: &mut OnTable<'_>, family: Family) {
     let rule = Rule::new().in_set(&[Load::destination(family)], SERVICE_CIDRS);
     on.add_rule("filter-forward", rule.verdict(Verdict::Drop));
 }
 
-/// Returns the beginning of a rule in a base chain. Filters look only at the first packet of a connection.
-/// Translation does so by itself.
+/// Returns the beginning of a rule in a base chain. In filters, the rule matches only the first packet of a
+/// connection. For translation, the kernel itself passes only the first packet.
 fn entry(kind: ChainType) -> Rule {
     match kind {
         ChainType::Filter => Rule::new().any_bit(Ct::State, ct_state::NEW),
@@ -255,8 +256,8 @@ fn dispatch(on: &mut OnTable<'_>, family: Family) {
     );
 }
 
-/// Adds the rules that refuse unused ports of a clusterIP, and addresses that no service has. Addresses of an
-/// interface of the node are not refused (deviations: unallocated-refused).
+/// Adds the rules that refuse unused ports of a clusterIP, and addresses in the range of services that no service
+/// has. Addresses of an interface of the node are not refused (deviations: unallocated-refused).
 fn unallocated(on: &mut OnTable<'_>, family: Family) {
     let daddr = [Load::destination(family)];
     let foreign = || Rule::new().is_not(Load::Fib(Fib::DestinationType), &Fib::LOCAL.to_ne_bytes());
@@ -268,8 +269,8 @@ fn unallocated(on: &mut OnTable<'_>, family: Family) {
     }
 }
 
-/// Adds the rules that replace the source by the node's address. They cover packets with the mark
-/// (nftables 3), and packets of a pod that reaches itself through a service. Without them the pod would
+/// Adds the rules that replace the source by the node's address. These rules cover packets with the mark
+/// (nftables 3) and packets of a pod that reaches itself through a service. Without these rules such a pod would
 /// answer itself directly, not through the node.
 fn masquerade(on: &mut OnTable<'_>, family: Family) {
     let ends = [Load::source(family), Load::destination(family)];

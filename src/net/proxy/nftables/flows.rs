@@ -1,10 +1,9 @@
-//! Decides which tracked flows must end. These are UDP flows to an endpoint that is gone (kube-proxy's rule),
-//! and TCP flows to a clusterIP that began before anything translated them.
+//! Decides which tracked flows must end: UDP flows to an endpoint that is gone (kube-proxy's rule), and TCP flows
+//! to a clusterIP that began before there was a rule to translate them.
 //!
-//! Other TCP flows are left alone. An endpoint that is gone closes its connections itself, and an endpoint
-//! that is only unready may finish them. An untranslated flow reaches nothing. But its entry would keep the
-//! client's port from the service for up to two minutes: the client would be refused if it used the port
-//! again.
+//! Other TCP flows are left alone. An endpoint that is gone closes its connections itself, and an endpoint that is
+//! only unready may finish them. An untranslated flow reaches no endpoint. But the kernel keeps its entry for up
+//! to two minutes. If the client used the same port again in this time, the kernel would refuse the client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -19,19 +18,19 @@ pub(super) const TCP: u8 = 6;
 /// The protocol number of UDP, IPPROTO_UDP.
 pub(super) const UDP: u8 = 17;
 
-/// The flows that must end: the addresses that clients send to, and for each address the endpoints to which a
-/// flow may go on.
+/// The flows that must end: the addresses that clients send to, and for each address the endpoints whose flows may
+/// continue.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Ending {
     addresses: BTreeMap<SocketAddr, BTreeSet<SocketAddr>>,
     node_ports: BTreeMap<u16, BTreeSet<SocketAddr>>,
-    /// The addresses of services with TCP flows that may have begun before anything translated them.
+    /// The addresses of services with TCP flows that may have begun before there was a rule to translate them.
     untranslated: BTreeSet<SocketAddr>,
 }
 
 impl Ending {
-    /// Finds the flows that must end when `next` replaces `before`, from the services that differ. `before`
-    /// is `None` if nothing was in force.
+    /// Finds the flows that must end when the table `next` replaces the table `before`. Only services that differ
+    /// between the tables have such flows. `before` is `None` if no table was in force.
     pub(super) fn of(before: Option<&ServiceTable>, next: &ServiceTable, family: Family) -> Self {
         let mut ending = Self::default();
         if before.is_none() {

@@ -1,5 +1,5 @@
-//! The names of chains, maps and sets in the table. A name that belongs to a service contains a `/`, and no
-//! other name does.
+//! The names of chains, maps and sets in the table. The names that belong to a service contain a `/`. All other
+//! names have no `/`.
 
 use std::net::SocketAddr;
 
@@ -36,16 +36,16 @@ pub(super) const SERVICE_CIDRS: &str = "service-cidrs";
 /// The names of all sets in the table.
 pub(super) const SETS: [&str; 4] = [CLUSTER_IPS, HAIRPINS, POD_CIDRS, SERVICE_CIDRS];
 
-/// The names of a service port's chains. Namespace, service and port have at most 63 characters each. The
-/// kernel accepts names of 255 characters.
+/// The names of a service port's chains. A name is made from namespace, service and port, which have at most 63
+/// characters each. The kernel accepts names of up to 255 characters.
 pub(super) struct Names {
     /// The chain that picks an endpoint for clients of a clusterIP.
     pub(super) service: String,
-    /// The chain that picks an endpoint on the service's other addresses, for clients on the node and in
-    /// pods. It exists only if these clients get other endpoints there than on the clusterIP.
+    /// The chain that picks an endpoint on the service's other addresses, for clients on the node and in pods.
+    /// This chain exists only if these clients get other endpoints on these addresses than on the clusterIP.
     pub(super) inside: String,
-    /// The chain for external addresses and the node port. It treats clients outside of the node differently
-    /// from clients inside.
+    /// The chain for external addresses and the node port. This chain treats clients outside of the node
+    /// differently from clients inside.
     pub(super) external: String,
     /// The chain that drops clients that may not use the load balancer's addresses.
     pub(super) firewall: String,

@@ -1,4 +1,5 @@
-//! The data path `nftables`. It owns the socket to the kernel, and a copy of what it has programmed.
+//! The data path `nftables`. The data path owns the socket to the kernel, and a copy of the table that it has
+//! programmed.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -12,11 +13,11 @@ use crate::net::proxy::{Applied, DataPath, ProxyError};
 use crate::net::services::table::{Backends, ServiceTable};
 
 /// The time for which an unused chain is kept before it is removed. Before Linux 6.2, a deleted element still
-/// refers to its chain for a moment.
+/// refers to its chain for a moment, so the kernel would refuse to remove the chain.
 const CHAIN_REST: Duration = Duration::from_secs(1);
 
-/// The data path in the kernel's packet filter. Its tables are in the network namespace of the thread that
-/// made the value.
+/// The data path in the kernel's packet filter. The tables are in the network namespace of the thread that made
+/// this value.
 #[derive(Debug)]
 pub struct Nftables {
     netfilter: Netfilter,
@@ -33,8 +34,8 @@ struct Programmed {
     table: ServiceTable,
     /// The address families that have a table.
     families: Vec<Family>,
-    /// The generation of all rules right after the last transaction of this process. `None` means that
-    /// somebody else made a change in between.
+    /// The generation of all rules right after the last transaction of this process. `None` means that somebody
+    /// else changed rules during that transaction.
     generation: Option<u32>,
     /// The chains that are no longer used, each with the time since when it has been unused.
     left: BTreeMap<(Family, String), Moment>,
@@ -44,9 +45,9 @@ impl Nftables {
     /// Makes a data path with tables `<id>-services`. Tests what the kernel supports.
     ///
     /// # Errors
-    /// Returns [`NetfilterError`] if the kernel lacks a needed part, so that another data path can take over.
-    /// A lack of IPv6 alone is no error: IPv6 addresses of services are left out, and [`Applied::warning`]
-    /// says so.
+    /// Returns [`NetfilterError`] if the kernel lacks a needed part, so that another data path can take over. A
+    /// lack of IPv6 alone is no error: IPv6 addresses of services are left out, and [`Applied::warning`] reports
+    /// the lack.
     pub fn new(id: &str) -> Result<Self, NetfilterError> {
         let mut netfilter = Netfilter::open()?;
         let probe = format!("{id}-probe");
@@ -67,8 +68,7 @@ impl Nftables {
         families.filter(|f| can(*f) && uses(next, *f)).collect()
     }
 
-    /// Returns a warning if the table has IPv6 addresses and the kernel does not support them; otherwise
-    /// `None`.
+    /// Returns a warning if the table has IPv6 addresses and the kernel does not support IPv6; otherwise `None`.
     fn left_out(&self, next: &ServiceTable) -> Option<String> {
         let error = self.no_ip6.as_ref().filter(|_| uses(next, Family::Ip6))?;
         Some(format!("services have no IPv6 addresses: {error}"))
@@ -81,8 +81,8 @@ impl Nftables {
         }
     }
 
-    /// Commits a transaction and returns the resulting generation. Returns `None` if somebody else made a
-    /// change in between.
+    /// Commits a transaction and returns the resulting generation. Returns `None` if somebody else changed rules
+    /// during the transaction.
     fn commit(&mut self, transaction: &Transaction) -> Result<Option<u32>, NetfilterError> {
         let before = self.netfilter.generation()?;
         self.netfilter.commit(transaction)?;
@@ -90,7 +90,7 @@ impl Nftables {
         Ok((after == before.wrapping_add(1)).then_some(after))
     }
 
-    /// Tells whether the kernel still has what was programmed; true if nothing was programmed.
+    /// Tells whether the kernel still has the tables that were programmed. Returns true if nothing was programmed.
     fn is_intact(&mut self) -> Result<bool, NetfilterError> {
         let generation = self.netfilter.generation()?;
         let Some(programmed) = self.programmed.take() else {
@@ -120,13 +120,14 @@ impl Nftables {
         Ok(true)
     }
 
-    /// Programs everything. If possible, tables of an earlier daemon are reused, so that their session
-    /// affinities stay.
+    /// Programs everything. If possible, reuses the tables of an earlier daemon, so the session affinities in
+    /// these tables stay.
     fn program_all(&mut self, next: &ServiceTable, now: Moment) -> Result<(), NetfilterError> {
         let families = self.families(next);
         let (transaction, left) = self.all_into_tables(next, &families)?;
         let generation = match self.commit(&transaction) {
-            // Chains and maps of another version of podprobe may conflict. Then the tables are replaced.
+            // Chains and maps of another version of podprobe may conflict with the new ones. In that case the
+            // tables are replaced.
             Err(_) => {
                 let mut all = Transaction::new();
                 for family in &families {
@@ -188,8 +189,8 @@ impl Nftables {
         });
     }
 
-    /// Programs the differences from the current table, and returns that table. Returns `None` if everything
-    /// must be programmed instead.
+    /// Programs the differences between the current table and `next`, and returns the current table. Returns
+    /// `None` if everything must be programmed instead.
     fn program_differences(
         &mut self,
         next: &ServiceTable,
@@ -202,7 +203,7 @@ impl Nftables {
         let mut all = Transaction::new();
         for family in families {
             let (one, left) = plan::differences(&programmed.table, next, &self.table(family));
-            // A chain that is used again must not be removed.
+            // A chain that was unused may be used again. Such a chain must not be removed.
             let used: BTreeSet<&str> = one.added_chains().collect();
             programmed
                 .left
@@ -219,8 +220,8 @@ impl Nftables {
         Ok(Some(before))
     }
 
-    /// Removes chains that have been unused for `CHAIN_REST`. If that fails, they are kept for another
-    /// `CHAIN_REST`.
+    /// Removes chains that have been unused for `CHAIN_REST`. If the removal fails, these chains are kept for
+    /// another `CHAIN_REST`.
     fn remove_left(&mut self, now: Moment) {
         let Some(mut programmed) = self.programmed.take() else {
             return;
@@ -293,7 +294,7 @@ impl Nftables {
         applied.changed = true;
         let before = match self.program_differences(next, now) {
             Ok(Some(before)) => Some(before),
-            // The differences could not be programmed, or there is no current table. Program everything
+            // The differences could not be programmed, or there is no current table. So everything is programmed
             // instead.
             Ok(None) | Err(_) => {
                 applied.full = true;
@@ -333,7 +334,7 @@ impl DataPath for Nftables {
     }
 }
 
-/// Counts the endpoints that the kernel cannot send to, because they are reachable only inside of their
+/// Counts the endpoints to which the kernel cannot send, because they are reachable only inside of their pod's
 /// namespace.
 fn unreachable(table: &ServiceTable) -> usize {
     let backends = table

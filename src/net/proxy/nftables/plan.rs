@@ -23,12 +23,12 @@ use crate::net::services::table::{ServicePortEntry, ServiceTable};
 /// Both address families. Each has its own table.
 pub(super) const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
-/// The largest number of clients that can keep one endpoint at the same time. Further clients are balanced as
-/// without affinity (deviations: affinity-limit). For this size the kernel allocates 4,096 buckets (32 KB)
-/// when the set is made.
+/// The largest number of clients that can keep one endpoint at the same time. Further clients are balanced without
+/// affinity (deviations: affinity-limit). For a set of this size the kernel allocates 4,096 buckets (32 KB) when
+/// the set is made.
 const AFFINITIES: u32 = 3_072;
 
-/// Tells whether `table` needs this address family. IPv4 is always needed. IPv6 is needed if the table has an
+/// Tells whether `table` needs this address family. IPv4 is always needed. IPv6 is needed only if the table has an
 /// IPv6 address or range, because a kernel may lack IPv6.
 pub(super) fn uses(table: &ServiceTable, family: Family) -> bool {
     let cidrs = table.pod_cidrs.iter().chain(&table.service_cidrs);
@@ -102,7 +102,7 @@ fn fill(on: &mut OnTable<'_>, next: &ServiceTable, family: Family) {
     on.add_elements(HAIRPINS, hairpin_elements(&all(endpoint_ips)));
 }
 
-/// Makes a transaction of the differences between two tables of services, for the table of one address
+/// Makes a transaction of the differences between two tables of services, for the kernel's table of one address
 /// family. Returns the transaction and the chains that are now unused.
 pub(super) fn differences(
     before: &ServiceTable,
@@ -162,8 +162,8 @@ fn missing(
     ips
 }
 
-/// Returns the services that are in one table only, or differ between the tables, each as its old and its new
-/// entry. Both tables must be sorted by name.
+/// Returns the services that are in one table only, or differ between the tables. Each service is a pair of its
+/// old entry and its new entry. Both tables must be sorted by name.
 pub(super) fn changed_services<'a>(
     before: &'a ServiceTable,
     next: &'a ServiceTable,
@@ -192,7 +192,7 @@ struct Changes {
     /// The chains whose old rules must be removed first.
     flushed: Vec<String>,
     gone_affinities: Vec<String>,
-    /// The chains that no rule or element leads to any more.
+    /// The chains to which no rule or element leads any more.
     left: Vec<String>,
     gone_elements: BTreeMap<&'static str, Vec<Element>>,
     new_elements: BTreeMap<&'static str, Vec<Element>>,
@@ -316,8 +316,8 @@ pub(super) fn chain_uses(table: &ServiceTable, of: &Table) -> BTreeMap<String, u
     uses.map(|(name, uses)| (name.to_owned(), uses)).collect()
 }
 
-/// Tells whether the kernel's chains are as they were programmed. Each expected chain must exist with the
-/// expected number of uses. Further chains must be unused chains in `left`.
+/// Tells whether the kernel's chains are as they were programmed. Each expected chain must exist with the expected
+/// number of uses. All other chains must be unused chains in `left`.
 pub(super) fn is_intact(
     expected: &BTreeMap<String, u32>,
     left: &BTreeSet<String>,

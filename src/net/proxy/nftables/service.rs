@@ -127,8 +127,8 @@ impl Parts {
         }
     }
 
-    /// Adds a key to the map that serves clients, to the map that refuses clients, or to both. That depends
-    /// on the treatment of the clients inside and outside.
+    /// Adds a key to the map that serves clients, to the map that refuses clients, or to both maps. The treatment
+    /// of the clients inside and outside decides which maps get the key.
     fn element(
         &mut self,
         (serve, refuse): (&'static str, &'static str),
@@ -146,7 +146,7 @@ impl Parts {
     }
 
     /// Adds the chain that drops clients that may not use the load balancer's addresses. If source ranges are
-    /// given but none of this family, all clients of this family are dropped (deviations: closed-family).
+    /// given, but no range of this family, all clients of this family are dropped (deviations: closed-family).
     fn firewall(&mut self, entry: &ServicePortEntry, family: Family, name: String) {
         let ips = entry.load_balancer_ips.iter();
         let ips: Vec<_> = ips.filter(|ip| is_of(family, ip)).collect();
@@ -175,8 +175,8 @@ fn is_external(entry: &ServicePortEntry) -> bool {
         || !entry.load_balancer_ips.is_empty()
 }
 
-/// Tells whether the service belongs to this address family: it has a clusterIP or a reachable endpoint of
-/// the family. Node ports need this, because they have no address that would show the family.
+/// Tells whether the service belongs to this address family: it has a clusterIP or a reachable endpoint of the
+/// family. Node ports need this check, because a node port has no address that would show the family.
 fn has_family(entry: &ServicePortEntry, family: Family) -> bool {
     entry.cluster_ips.iter().any(|ip| is_of(family, ip))
         || entry
@@ -208,20 +208,20 @@ fn external_rules(
     names: &Names,
     (inside, outside): (Fate, Fate),
 ) -> Vec<Rule> {
-    // If the endpoints are the same, use the same chain as the clusterIP. Then a client keeps its endpoint on
-    // all addresses of the service.
+    // If clients inside get the same endpoints here as on the clusterIP, they use the chain of the clusterIP. So a
+    // client keeps its endpoint on all addresses of the service.
     let chain = match *entry.inside() == entry.internal {
         true => &names.service,
         false => &names.inside,
     };
     let to_inside = match inside {
         Fate::Serve => Verdict::Goto(chain.clone()),
-        // Another map refuses the client later.
+        // The rule only returns. The map of refusals refuses the client later.
         Fate::Reject | Fate::Drop => Verdict::Return,
     };
     let mut rules = vec![
         from_pod(family).verdict(to_inside.clone()),
-        // The node may use the service's own address as the source, and no endpoint can answer to that.
+        // The node may use the service's own address as the source, and no endpoint can answer to that address.
         from_node().mark(MASQUERADE).verdict(to_inside),
     ];
     if outside == Fate::Serve {
@@ -270,8 +270,8 @@ impl<'a> Pick<'a> {
         }
     }
 
-    /// Returns the rules that choose an endpoint. With affinity, the endpoint that the client used before
-    /// comes first.
+    /// Returns the rules that choose an endpoint. With affinity, the first rules choose the endpoint that the
+    /// client used before.
     fn rules(&self) -> Vec<Rule> {
         if !self.affinity {
             return vec![self.random()];

@@ -64,7 +64,8 @@ fn kernel_table() -> Table {
     }
 }
 
-/// Checks the operations between two tables, without the operations that end every transaction.
+/// Checks the operations that change the table `before` into the table `next`, without the operations that end
+/// every transaction.
 #[track_caller]
 fn check(before: &[ServicePortEntry], next: &[ServicePortEntry], expected: &[&str]) {
     let (transaction, _) = plan::differences(&table(before), &table(next), &kernel_table());
@@ -305,8 +306,8 @@ impl Numbers {
     }
 }
 
-/// Returns the output of `nft list table`: the sorted lines of each chain and set, by its name. Unused
-/// chains, which have no rules, are left out.
+/// Returns the output of `nft list table`: the sorted lines of each chain and set, by the name of the chain or
+/// set. Unused chains, which have no rules, are left out.
 fn listing(name: &str) -> BTreeMap<String, Vec<String>> {
     let words = ["-s", "list", "table", "ip", name];
     let done = Command::new("nft").args(words).output().unwrap();
@@ -366,8 +367,8 @@ fn differences_lead_to_the_same_table_as_programming_anew() {
             // A second call finds the tables unchanged.
             let again = path.apply(&next).unwrap();
             assert!(!again.repaired, "step {step}: {next:?}");
-            // After every other step the tables are removed and made anew. Otherwise the existing tables are
-            // reused.
+            // In every second step the tables are removed and made anew. In the other steps the existing tables
+            // are reused.
             if step % 2 == 0 {
                 anew.remove().unwrap();
             }
@@ -422,7 +423,7 @@ fn what_an_earlier_daemon_or_version_left_is_replaced() {
         let all = table(&[service("a", "10.96.0.1")]);
         let mut expected = Nftables::new("expected").unwrap();
         expected.apply(&all).unwrap();
-        // A base chain cannot change its kind, so the table must be replaced.
+        // The kernel cannot change the kind of a base chain, so the data path must replace the table.
         for line in [
             "add table ip old-services",
             "add chain ip old-services nat-output { type filter hook output priority 5; }",
@@ -436,7 +437,7 @@ fn what_an_earlier_daemon_or_version_left_is_replaced() {
         assert!(path.apply(&all).unwrap().full);
         assert_eq!(listing("old-services"), listing("expected-services"));
         assert!(!path.apply(&all).unwrap().repaired);
-        // Now the table has chains and sets of podprobe that are no longer wanted.
+        // In this step the existing table has chains and sets of podprobe that are no longer wanted.
         let mut many = all.clone();
         many.services.push(service("z", "10.96.0.9"));
         many.services[1].affinity = Some(Duration::from_secs(60));

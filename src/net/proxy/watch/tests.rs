@@ -30,8 +30,8 @@ impl DataPath for Nowhere {
     }
 }
 
-/// A data path that sends each new table to the test, and then waits for the test's answer: true to apply the
-/// table, false to panic.
+/// A data path that sends each new table to the test and waits for the test's answer. The answer true lets it
+/// apply the table, and the answer false makes it panic.
 struct Halting {
     tables: Sender<ServiceTable>,
     go: Receiver<bool>,
@@ -94,7 +94,7 @@ impl NodeState for Arc<Stores> {
     }
 }
 
-/// Makes a watch of one service. The record of allocations is this file.
+/// Makes a watch of one service. `record` is the path of the record of allocations.
 fn watch(record: PathBuf) -> (Watch, Arc<Stores>) {
     let (deps, stores) = deps(record, Box::new(Nowhere));
     (Watch::new(deps), stores)
@@ -149,7 +149,7 @@ fn a_record_that_cannot_be_written_is_tried_again_each_turn() {
     assert!(fs::read_to_string(&record).unwrap().contains("web"));
 }
 
-/// A changed label can take a pod out of its services. That must not wait for the next look.
+/// A changed label can take a pod out of its services. Such a change must not wait for the next look.
 #[test]
 fn a_changed_label_reaches_services_at_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -183,8 +183,8 @@ fn a_changed_label_reaches_services_at_once() {
     assert_eq!(endpoints(&watch), Backends::Reject);
 }
 
-/// The last turn applies changes. Otherwise the data path's process and addresses would stay if the daemon
-/// ends right after the last service is removed.
+/// The last turn applies changes that are still gathered. Otherwise the data path's process and addresses would
+/// stay if the daemon ends right after the last service is removed.
 #[test]
 fn what_goes_before_the_end_of_the_daemon_goes() {
     let dir = tempfile::tempdir().unwrap();
@@ -208,7 +208,8 @@ fn what_goes_before_the_end_of_the_daemon_goes() {
     thread.join().unwrap();
 }
 
-/// After a panic the thread programs the table again, because nobody knows which parts were left half done.
+/// After a panic the thread programs the table again, because nobody knows which parts the failed turn left half
+/// done.
 #[test]
 fn after_a_panic_the_table_comes_into_force_again() {
     let dir = tempfile::tempdir().unwrap();
