@@ -1,7 +1,7 @@
 //! The verb `apply`: checks files and puts them into the directory that the running daemon watches.
 //!
-//! Invariants: nothing is written unless every file is good. The verb returns after the daemon has read the
-//! files, so that the next verb sees their objects.
+//! Invariants: nothing is written unless every file is good. The verb returns after the daemon has read the files,
+//! so the next verb sees the objects of these files.
 
 mod plan;
 mod settle;
@@ -71,7 +71,7 @@ pub struct Apply {
     pub root: PathBuf,
     /// Sources of the objects. There is at least one.
     files: Vec<Source>,
-    /// Longest time to wait for the pods; None means that the verb does not wait.
+    /// Longest time to wait for the pods (`--wait`); None means that the verb does not wait.
     pub wait: Option<Duration>,
 }
 
@@ -110,12 +110,12 @@ struct New {
     was_shown: bool,
 }
 
-/// Applies the files. Writes to `out` what becomes of each object, and to `err` errors and fields that have
-/// no effect.
+/// Applies the files. Writes the outcome for each object to `out`. Writes errors, and fields that have no effect,
+/// to `err`.
 ///
 /// # Errors
 /// Returns a [`CliError`] if the daemon cannot be asked, or if a file is refused or cannot be written. With
-/// `--wait`, also returns an error if a pod does not become ready.
+/// `--wait`, also returns a [`CliError`] if a pod does not become ready.
 pub fn run(args: &Apply, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let inputs = pod_files::read(&args.files)?;
     let mut client = Client::connect(&args.root)?;
@@ -143,7 +143,7 @@ pub fn run(args: &Apply, out: &mut dyn Write, err: &mut dyn Write) -> Result<(),
     }
 }
 
-/// Converts the inputs into texts to be written. If an input is output of a daemon, each of its objects
+/// Converts the inputs into texts to be written. If an input is output of a daemon, each object of the input
 /// becomes a text of its own, in the form of a file.
 fn all_new(inputs: Vec<Input>, node_name: &str) -> Result<Vec<New>, CliError> {
     let mut all = Vec::new();
@@ -167,8 +167,8 @@ fn all_new(inputs: Vec<Input>, node_name: &str) -> Result<Vec<New>, CliError> {
     Ok(all)
 }
 
-/// Checks the texts as `validate` does, with the daemon's node name. Advice that is no error is printed, too,
-/// and does not stop the verb.
+/// Checks the texts as `validate` does, with the daemon's node name. Advice that is not an error is also printed,
+/// but does not stop the verb.
 fn check(args: &Apply, node_name: &str, new: &[New], err: &mut dyn Write) -> Result<(), CliError> {
     let (node, _) = Node::of(&Validate {
         paths: Vec::new(),
@@ -192,8 +192,9 @@ fn check(args: &Apply, node_name: &str, new: &[New], err: &mut dyn Write) -> Res
     }
 }
 
-/// Plans the file of each text. The plan is None for a text that has no objects for this node and replaces no
-/// file. Updates `there` to the content of the directory afterwards.
+/// Plans which file each text is written to. The plan is None for a text that has no objects for this node and
+/// replaces no file. Updates `there`, the content of the directory, to the content after the plans are carried
+/// out.
 fn plans(
     new: &[New],
     watched: &Watched,
@@ -221,8 +222,8 @@ fn plans(
     Ok(plans)
 }
 
-/// Replaces a pod from the daemon's output by the pod in the directory if both differ only in the UID. So the
-/// pod counts as unchanged.
+/// Replaces a pod from the daemon's output by the pod in the directory if these two pods differ only in the UID.
+/// So the pod counts as unchanged.
 fn take_over(shown: &mut Objects<Content>, there: &BTreeMap<PathBuf, Objects<Content>>) {
     for (key, content) in shown {
         let known = there.values().find_map(|objects| objects.get(key));
@@ -260,13 +261,13 @@ fn file_name(file: &Path) -> Result<OsString, CliError> {
     })
 }
 
-/// Returns the name of a new file: from the first pod, else from the first object.
+/// Returns the name of a new file: the name of the first pod, or if there is no pod, the name of the first object.
 fn name_of(bytes: &[u8], all: &Objects<Content>) -> String {
     let is_pod = |key: &&String| key.starts_with("pod/");
     let first = all.keys().find(is_pod).or_else(|| all.keys().next());
     let is_json = bytes.trim_ascii_start().starts_with(b"{");
-    // The name of another object keeps its kind. Otherwise a Service would replace the file of a pod with the
-    // same name.
+    // If the first object is not a pod, the name of the file contains its kind. Otherwise a Service would replace
+    // the file of a pod with the same name.
     let name = first.map_or("objects", String::as_str);
     let name = name
         .trim_start_matches("pod/")

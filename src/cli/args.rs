@@ -1,8 +1,9 @@
-//! The first step of parsing a command line: lexopt splits it into words and options, which become a [`Raw`].
-//! In the second step, the file of each verb converts these into arguments that need no further checks.
+//! The first step of parsing a command line: lexopt splits the command line into words and options, which become a
+//! [`Raw`]. In the second step, the file of each verb converts the [`Raw`] into arguments that need no further
+//! checks.
 //!
-//! Invariants: pure. An unknown option is refused, never ignored, and the error names the most similar
-//! option. Options may stand before the verb. They are then checked when the verb is known.
+//! Invariants: pure. An unknown option is refused, never ignored, and the error names the most similar option.
+//! Options may stand before the verb. Such options are checked when the verb is known.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -15,11 +16,12 @@ use super::error::CliError;
 use super::selector::Selector;
 use super::suggest::did_you_mean;
 
-/// A verb of the command line. Each verb's file defines one, and the table in [`super::verbs`] lists all.
+/// A verb of the command line. Each verb's file defines its verb, and the table in [`super::verbs`] lists all
+/// verbs.
 pub struct Verb {
     /// The word that a user types.
     pub name: &'static str,
-    /// The verb's lines in `help`: what to type, and what it does.
+    /// The verb's lines in `help`. Each line has the words to type and their effect.
     pub summary: &'static [(&'static str, &'static str)],
     /// The text that `help VERB` prints.
     pub help: &'static str,
@@ -150,8 +152,8 @@ fn arg_is_long(arg: &Arg<'_>) -> bool {
     matches!(arg, Arg::Long(_))
 }
 
-/// Returns the value of an option; empty for a flag. A flag may be written `--flag=true`, as with kubectl.
-/// For `--flag=false`, returns None, as if the flag was not given.
+/// Returns the value of an option. The value of a flag is empty. A flag may be written `--flag=true`, as with
+/// kubectl. Returns None for `--flag=false`, which means that the flag is not given.
 fn value(option: Opt, is_long: bool, parser: &mut Parser) -> Result<Option<OsString>, String> {
     let name = option.name;
     if option.takes_value {
@@ -160,7 +162,7 @@ fn value(option: Opt, is_long: bool, parser: &mut Parser) -> Result<Option<OsStr
             .map(Some)
             .map_err(|_| format!("option '--{name}' needs a value"));
     }
-    // After a one-letter option, the rest of the word is further letters, not a value.
+    // In a word of one-letter options such as `-it`, the letters after a flag are further options, not a value.
     let given = is_long.then(|| parser.optional_value()).flatten();
     match given.as_ref().map(|v| v.to_str()) {
         None | Some(Some("true")) => Ok(Some(OsString::new())),
@@ -172,7 +174,7 @@ fn value(option: Opt, is_long: bool, parser: &mut Parser) -> Result<Option<OsStr
     }
 }
 
-/// Returns an option that stands before the verb, if it has the same meaning in all verbs that have it.
+/// Returns an option that stands before the verb, if the option has the same meaning in all verbs that have it.
 fn before_the_verb(arg: &Arg<'_>, verbs: &[&'static Verb]) -> Result<Opt, String> {
     let all = || verbs.iter().flat_map(|v| v.options);
     let mut found = all().filter(|o| is_option(o, arg));
@@ -243,7 +245,7 @@ fn no_option(typed: &str, verb: &Verb) -> String {
 }
 
 impl Raw {
-    /// Records an option. With None, forgets earlier uses of the option, because the last use counts.
+    /// Records an option. If the value is None, forgets earlier uses of the option, because the last use counts.
     fn give(&mut self, name: &'static str, value: Option<OsString>) {
         match value {
             Some(value) => self.options.push((name, value)),
@@ -303,7 +305,7 @@ impl Raw {
         }
     }
 
-    /// Returns the root directory: from `--root`, else from PODPROBE_ROOT, else `/`.
+    /// Returns the root directory: the value of `--root`, else the value of PODPROBE_ROOT, else `/`.
     pub fn root(&self) -> Result<PathBuf, String> {
         match (self.given_root()?, &self.root_variable) {
             (Some(root), _) => Ok(root),
@@ -315,8 +317,8 @@ impl Raw {
         }
     }
 
-    /// Returns the value of `--root` only. A verb that removes the root uses it, so that no default can be
-    /// removed.
+    /// Returns the value of `--root` only. A verb that removes the root directory calls this method, because a
+    /// default root must never be removed.
     pub fn given_root(&self) -> Result<Option<PathBuf>, String> {
         self.path(ROOT.name)?.map(absolute).transpose()
     }

@@ -1,7 +1,7 @@
 //! The verb `check-host`: tells whether this node can run podprobe, what would be missing, and what to do.
 //!
-//! Invariants: the verb needs no daemon and changes nothing. [`read`] collects the facts, and [`judge`]
-//! judges them.
+//! Invariants: the verb needs no daemon and changes nothing. [`read`] collects the facts about the node, and
+//! [`judge`] judges these facts.
 
 mod facts;
 mod finding;

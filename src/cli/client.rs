@@ -32,7 +32,7 @@ use crate::face::views::{Snapshot, SnapshotUpdate};
 use crate::net::services::view::ServiceView;
 use crate::pods::events::EventList;
 
-/// The longest wait for an answer that the daemon can give at once.
+/// The longest wait for an answer to a request that the daemon can answer at once.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// The longest wait for a stream to begin. A command in a container may take this long to start.
@@ -204,7 +204,8 @@ impl Client {
         Ok(version.version)
     }
 
-    /// Asks for all events. With `after`, the daemon answers when there is a newer version than this.
+    /// Asks for all events. If `after` is a version, the daemon answers when the events have a newer version, or
+    /// after [`WATCH_CEILING`].
     pub fn events(&mut self, after: Option<u64>) -> Result<EventList, ClientError> {
         self.json(&match after {
             Some(after) => {
@@ -240,7 +241,7 @@ impl Client {
         self.json(&Call::post("pause", &Pause { target, seconds }))
     }
 
-    /// Resumes probes, and returns the names of those that were paused.
+    /// Resumes probes, and returns the names of the probes that were paused.
     pub fn resume(&mut self, target: PauseTarget) -> Result<Vec<String>, ClientError> {
         self.json(&Call::post("resume", &target))
     }
@@ -250,7 +251,7 @@ impl Client {
         self.json(&Call::post("restart", &target))
     }
 
-    /// Deletes a pod. It stays deleted until its file changes.
+    /// Deletes a pod. The pod stays deleted until its file changes.
     pub fn delete(&mut self, target: DeleteTarget) -> Result<Deleted, ClientError> {
         self.json(&Call::post("delete", &target))
     }
@@ -284,8 +285,8 @@ impl Client {
     /// Opens a WebSocket with this path and query, and with `subprotocol`.
     ///
     /// # Errors
-    /// Returns a [`ClientError`] if the daemon cannot be asked. If the daemon refuses, the error has the
-    /// daemon's sentence.
+    /// Returns a [`ClientError`] if the daemon cannot be asked. If the daemon refuses the request, the error has
+    /// the daemon's sentence.
     pub fn web_socket(mut self, target: &str, subprotocol: &str) -> Result<Socket, ClientError> {
         let mut key = [0; 16];
         let random = ring::rand::SystemRandom::new();
@@ -344,7 +345,7 @@ impl Client {
         request.extend_from_slice(&call.body);
         self.stream.set_read_timeout(Some(call.limit))?;
         // A daemon with too many clients answers with an error and closes the connection before it reads. The
-        // write then fails, but the answer has the better error.
+        // client's write fails in this case, but the error in the daemon's answer says more.
         let written = self.stream.write_all(&request);
         let answer = self.read();
         match (written, answer) {
@@ -358,7 +359,7 @@ impl Client {
         Ok((head.status, self.read_body(head.framing, &begun)?))
     }
 
-    /// Reads the head of an answer. Also returns the bytes after the head that have been read.
+    /// Reads the head of an answer. Also returns the bytes that were read after the head.
     fn read_head(&mut self) -> io::Result<(Head, Vec<u8>)> {
         let mut head = HeadReader::default();
         let mut bytes = vec![0; READ];

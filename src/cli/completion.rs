@@ -1,8 +1,8 @@
 //! The verb `completion`: prints scripts that complete verbs, options, nouns and the names of pods in bash,
 //! zsh and fish.
 //!
-//! Invariants: pure except for the writer. Everything comes from the table of verbs. The words after a verb
-//! come from its summary: a lower-case word is a noun, and `POD` stands for the name of a pod.
+//! Invariants: pure except for the writer. All words in the scripts come from the table of verbs. The words after
+//! a verb come from its summary: a lower-case word is a noun, and `POD` stands for the name of a pod.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -155,7 +155,7 @@ fn table(verbs: &[&Verb]) -> String {
     text
 }
 
-/// Returns the options to complete before the verb. Only options of most verbs are listed. Other options are
+/// Returns the options to complete before the verb: `--root` and `-n`, which most verbs have. Other options are
 /// typed after their verb.
 fn before_the_verb(verbs: &[&Verb]) -> Vec<Opt> {
     let mut found: Vec<Opt> = Vec::new();

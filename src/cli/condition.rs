@@ -1,4 +1,4 @@
-//! The verb `condition`: a user or a script sets the conditions that readiness gates name.
+//! The verb `condition`: sets or removes the conditions of a pod that readiness gates name.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ pub struct Condition {
     pub pod: String,
     /// Namespace of the pod; None means all namespaces.
     pub namespace: Option<String>,
-    /// Changes of conditions. There is at least one, and each is valid.
+    /// Changes of conditions. There is at least one change, and each change is valid.
     pub changes: Vec<ConditionChange>,
 }
 
@@ -144,8 +144,8 @@ fn told(change: &ConditionChange, set: &ConditionSet) -> String {
     }
 }
 
-/// Returns a note if no readiness gate names the condition. A misspelt type leaves the gate closed, and
-/// nothing else would tell the user.
+/// Returns a note if no readiness gate names the condition. If the user misspells the type, the gate stays closed,
+/// and without this note the user would not notice the mistake.
 fn without_gate(pod: &PodView, change: &ConditionChange) -> Option<String> {
     let gates = columns::readiness_gates(pod);
     if change.status.is_none() || gates.contains(&change.type_.as_str()) {

@@ -59,7 +59,8 @@ pub struct Copy {
     way: Way,
 }
 
-/// The direction of the copy, with the path on the node. None stands for standard input or standard output.
+/// The direction of the copy, with the path on the node. If the path is None, the copy uses standard input or
+/// standard output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Way {
     In(Option<OsString>),
@@ -156,7 +157,7 @@ fn failed(e: impl Display) -> CliError {
     CliError::Failed(e.to_string())
 }
 
-/// Converts an error of the client. If the daemon refused the request, its sentence is the whole error.
+/// Converts an error of the client. If the daemon refused the request, the daemon's sentence is the whole error.
 fn of_daemon(e: ClientError) -> CliError {
     match e {
         ClientError::Refused(text) => CliError::Failed(text),
@@ -167,8 +168,8 @@ fn of_daemon(e: ClientError) -> CliError {
 /// Copies files out of the container.
 fn out(mut body: Body, to: Option<&OsString>) -> Result<Vec<String>, CliError> {
     let Some(path) = to else {
-        // The tar goes directly to standard output, not through the writer that makes text safe for a
-        // terminal.
+        // The tar goes directly to standard output. The verb's writer would change the bytes to make text safe for
+        // a terminal.
         let copied = copy_bytes(&mut body, &mut io::stdout());
         return match copied {
             Ok(()) => Ok(Vec::new()),

@@ -63,7 +63,7 @@ pub struct Delete {
     pub root: PathBuf,
     /// Names of pods. The node's name at the end of a name may be left out. Empty if files are given.
     pub pods: Vec<String>,
-    /// The texts given with `-f`. Their objects are to be removed.
+    /// The sources given with `-f`. The objects in these sources are to be removed.
     files: Vec<Source>,
     /// Namespace of the pods; None means all namespaces.
     pub namespace: Option<String>,
@@ -135,10 +135,10 @@ fn grace(raw: &Raw) -> Result<Option<i64>, String> {
     })
 }
 
-/// Deletes the pods. Prints a line for each deleted pod on `out`, and for each missing pod on `err`.
+/// Deletes the pods. Prints a line for each deleted pod on `out`, and a line for each missing pod on `err`.
 ///
 /// # Errors
-/// Returns a [`CliError`] if the daemon cannot be asked or refuses, or if there is no such pod.
+/// Returns a [`CliError`] if the daemon cannot be asked or refuses the request, or if there is no such pod.
 pub fn run(args: &Delete, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     if !args.files.is_empty() {
         return taken_back::run(args, out, err);
@@ -174,7 +174,7 @@ fn find<'s>(
     }
 }
 
-/// Deletes one pod. Returns false if the daemon refuses.
+/// Deletes one pod. Returns false if the daemon refuses the request.
 fn one(
     args: &Delete,
     pod: &PodView,

@@ -1,5 +1,5 @@
-//! The errors of client verbs and their exit codes: 1 if the work could not be done, 2 for a wrong command
-//! line.
+//! The errors of client verbs and their exit codes: 1 if the work could not be done, and 2 if the command line is
+//! wrong.
 
 use std::fmt;
 use std::io;
@@ -26,7 +26,7 @@ pub enum CliError {
 }
 
 impl CliError {
-    /// Converts a failure for a verb that uses exit code 1 for something else.
+    /// Converts a failure into [`CliError::CannotRun`], for a verb in which exit code 1 has another meaning.
     pub fn cannot_run(self) -> Self {
         match self {
             Self::Failed(text) => Self::CannotRun(text),

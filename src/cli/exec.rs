@@ -138,7 +138,7 @@ fn run(exec: &Exec, err: &mut dyn Write) -> Result<ExitCode, CliError> {
     stream::join(client.web_socket(&target, SUBPROTOCOL)?, streams)
 }
 
-/// Returns why `-t` cannot have a terminal, in kubectl's words; None if it can.
+/// Returns the reason, in kubectl's words, why `-t` gets no terminal. Returns None if `-t` gets a terminal.
 fn no_terminal(exec: &Exec, pod: &PodView, container: &str) -> Option<String> {
     if !exec.streams.tty {
         return None;
@@ -159,8 +159,8 @@ fn has_terminal(pod: &PodView, container: &str) -> bool {
     all.any(|c| c["name"] == container && c["tty"] == true)
 }
 
-/// Returns the path of a container in a request, to append to `/exec`, `/attach` and similar. With an empty
-/// name of the container, returns the path of the pod.
+/// Returns the path of a container in a request, to append to `/exec`, `/attach` and similar. If `container` is
+/// empty, returns the path of the pod.
 pub fn path(pod: &PodView, container: &str) -> String {
     let parts = [columns::namespace(pod), columns::name(pod), pod.uid()];
     let parts = parts.into_iter().chain(Some(container));

@@ -1,4 +1,4 @@
-//! The verb `image`: pulls, loads, imports, saves, inspects, lists and removes images. It works on the files
+//! The verb `image`: pulls, loads, imports, saves, inspects, lists and removes images. The verb works on the files
 //! of the image store, with or without a daemon.
 
 use std::ffi::OsString;
@@ -128,14 +128,14 @@ fn parse(raw: &Raw) -> Result<Image, String> {
 pub struct ImageSource {
     /// Path of an archive, OCI layout or root directory.
     pub path: PathBuf,
-    /// The image's name. If it is given, the path is a plain root directory or a tar of one. Otherwise the
-    /// path is an image that contains its own name.
+    /// The image's name. If a name is given, the path is a plain root directory, or a tar of a root directory. If
+    /// the name is None, the path is an image that contains its own name.
     pub name: Option<String>,
 }
 
 impl ImageSource {
-    /// Parses `FILE` or `FILE=NAME`. The last `=` separates them, because a path may contain `=` and a name
-    /// may not.
+    /// Parses `FILE` or `FILE=NAME`. The last `=` separates FILE and NAME, because a path may contain `=`, and a
+    /// name may not.
     pub fn parse(value: &OsString) -> Result<Self, String> {
         let (path, name) = match value.to_str().and_then(|v| v.rsplit_once('=')) {
             Some((path, name)) => (PathBuf::from(path), Some(name.to_owned())),
@@ -196,7 +196,8 @@ fn run(image: &Image, out: &mut dyn Write) -> Result<(), CliError> {
             return Err(CliError::Failed(text.into()));
         }
         Action::Save(names, None) => {
-            // Not `out`, which escapes control characters: an archive has them.
+            // The archive goes directly to stdout. The writer `out` escapes control characters, which an archive
+            // may have.
             let mut stdout = BufWriter::new(std::io::stdout().lock());
             images.save(names, &mut stdout).map_err(failed)?;
             stdout.flush()?;
@@ -229,7 +230,7 @@ fn run(image: &Image, out: &mut dyn Write) -> Result<(), CliError> {
     Ok(out.flush()?)
 }
 
-/// Loads an archive. Returns the names of its images, or the id of an image without a name.
+/// Loads an archive. Returns the names of the images in the archive. For an image without a name, returns its id.
 fn load(images: &ImageStore, path: &Path) -> Result<Vec<String>, ImageError> {
     let loaded = images.load(path)?;
     Ok(loaded.into_iter().flat_map(warn_and_name).collect())
@@ -241,7 +242,7 @@ fn import(images: &ImageStore, path: &Path, name: &str) -> Result<String, ImageE
     Ok(warn_and_name(made).remove(0))
 }
 
-/// Prints warnings about an image. Returns its names, or its id if it has no name.
+/// Prints warnings about an image. Returns the image's names, or the image's id if it has no name.
 fn warn_and_name(image: LoadedImage) -> Vec<String> {
     image.warnings.iter().for_each(|warning| say(warning));
     match image.names.is_empty() {

@@ -1,5 +1,5 @@
-//! The action `image pull`: pulls in this process and shows the progress on stderr. On a terminal that is a
-//! bar, elsewhere a line for each layer and for each tenth of the bytes.
+//! The action `image pull`: pulls in this process and shows the progress on stderr. On a terminal the progress is
+//! a bar. Elsewhere the progress is a line for each layer and for each tenth of the bytes.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::engine::images::{LoadedImage, Reference};
 /// The time between two updates of the progress.
 const STEP: Duration = Duration::from_millis(200);
 
-/// Pulls one image. The error is a sentence.
+/// Pulls one image. Returns a sentence as the error.
 pub(super) fn pull(puller: &RegistryPuller, name: &str) -> Result<LoadedImage, String> {
     let image = Reference::parse(name).map_err(|e| e.to_string())?;
     let progress = Arc::new(PullProgress::default());
@@ -54,14 +54,14 @@ fn show(name: &str, progress: &PullProgress, done: &AtomicBool) {
     }
 }
 
-/// Returns the number of the terminal's columns, or 80 if it is not known.
+/// Returns the number of the terminal's columns, or 80 if this number is not known.
 fn columns() -> usize {
     let size = crate::base::sys::terminal::size(&std::io::stderr());
     size.map_or(80, |(columns, _)| usize::from(columns))
 }
 
-/// Returns the bar and the words, or only the words if both do not fit. A line that wraps could not be
-/// overwritten.
+/// Returns the line with the progress: the bar and the words, or only the words if the line would be too long. A
+/// line that wraps could not be overwritten.
 fn line(state: PullState, columns: usize) -> String {
     let words = words(state);
     let whole = format!("{} {words}", bar(state));

@@ -7,8 +7,8 @@ use super::args::Raw;
 use super::get::kind::Kind;
 use super::suggest::did_you_mean;
 
-/// Parses names of pods: `pods NAME…`, `pod NAME…`, or `pod/NAME` each. `kinds` are the kinds that this verb
-/// accepts. Errors recommend the first one.
+/// Parses names of pods, written `pods NAME…`, `pod NAME…`, or `pod/NAME…`. `kinds` are the kinds that the verb
+/// accepts. Errors recommend the first of these kinds.
 pub fn pod_names(raw: &Raw, kinds: &[&'static str]) -> Result<Vec<String>, String> {
     let words = raw.text_words()?;
     let (verb, kind) = (raw.verb(), kinds[0]);

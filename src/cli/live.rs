@@ -1,6 +1,7 @@
-//! The display of `try`: a table that refreshes in place on a terminal, and elsewhere a line for each change.
+//! The display of `try`: on a terminal a table that is refreshed in place, and elsewhere a line for each change.
 //!
-//! Invariants: [`frame`] and [`changes`] are pure. The terminal is restored however the display ends.
+//! Invariants: [`frame`] and [`changes`] are pure. The terminal is restored when the display ends, even after an
+//! error.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -61,7 +62,7 @@ impl<'a> Screen<'a> {
         Ok(Self(out))
     }
 
-    /// Draws the lines over the old ones. Clearing the screen first would flicker.
+    /// Draws the lines over the old lines. The screen is not cleared first, because it would flicker.
     pub(super) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
         let text = lines.join("\x1b[K\r\n");
         write!(self.0, "\x1b[H{text}\x1b[K\x1b[J")?;
@@ -76,14 +77,14 @@ impl Drop for Screen<'_> {
     }
 }
 
-/// Returns the numbers of columns and lines of the terminal, or 80 by 24 if they are not known.
+/// Returns the numbers of columns and lines of the terminal, or 80 by 24 if the size is not known.
 pub(super) fn terminal_size() -> (usize, usize) {
     let size = crate::base::sys::terminal::size(&io::stdout()).unwrap_or((80, 24));
     (usize::from(size.0).max(20), usize::from(size.1).max(8))
 }
 
-/// Returns the lines of the screen: the title, the table, pulls, problems with files, and the latest events
-/// that fit.
+/// Returns the lines of the screen: the title, the table, pulls, problems with files, and as many of the latest
+/// events as fit.
 fn frame(snapshot: &Snapshot, title: &str, now: Time, width: usize, height: usize) -> Vec<String> {
     let mut text = Vec::new();
     let mut rows = vec![
@@ -195,8 +196,8 @@ fn show_lines(
     Ok(())
 }
 
-/// Returns the lines about changes: a line for each pod whose row changed, for each step of a pull, for each
-/// event that is new or counted again, and for each new problem with a file.
+/// Returns the lines about the changes from `before` to `now`. There is a line for each pod whose row changed, for
+/// each step of a pull, for each event that is new or counted again, and for each new problem with a file.
 fn changes(before: &Snapshot, now: &Snapshot) -> Vec<String> {
     let mut lines = Vec::new();
     for pod in &now.pods {
@@ -220,7 +221,7 @@ fn changes(before: &Snapshot, now: &Snapshot) -> Vec<String> {
     lines
 }
 
-/// Returns for each running pull its progress as a comparable value, and its line.
+/// Returns the progress of each running pull as a value that can be compared, and the line about the pull.
 fn steps(snapshot: &Snapshot) -> impl Iterator<Item = ((&str, &str, [u64; 4]), String)> {
     pulls(snapshot).into_iter().filter_map(|(pod, pull)| {
         let state = pull_text::state(pull)?;
@@ -319,7 +320,7 @@ mod tests {
         );
     }
 
-    /// Lessons F3: users must see that the daemon no longer works.
+    /// Lessons F3: users see that the sync loop of the daemon stands still.
     #[test]
     fn f3_a_daemon_that_stands_still_is_told_of() {
         let still = Snapshot {
@@ -368,7 +369,7 @@ mod tests {
         );
     }
 
-    /// Makes a snapshot with one pull. It has pulled `bytes` of 3,000,000 bytes and `layers` of 2 layers.
+    /// Makes a snapshot with one pull. The pull has read `bytes` of 3,000,000 bytes and `layers` of 2 layers.
     /// `cut_off` says why the pull was cut off.
     fn pulling(bytes: u64, layers: u64, cut_off: Option<&str>) -> Snapshot {
         let mut value = serde_json::to_value(snapshot(false, 0, &[])).unwrap();

@@ -1,8 +1,8 @@
 //! The verb `logs`: prints the logs of containers, and can follow them until the containers end.
 //!
-//! Invariants: the files are read directly ([`crate::engine::runtime::logs`]). The daemon only tells where
-//! the files are and whether a container is still running. Without a daemon, the directory of logs shows
-//! where the files are, and the records of shims tell whether a file is still written.
+//! Invariants: the files are read directly ([`crate::engine::runtime::logs`]). The daemon only tells where the
+//! files are and whether a container is still running. Without a daemon, the directory of logs shows where the
+//! files are, and the records of shims tell whether a container is still running.
 
 pub mod choose;
 mod copy;
@@ -92,7 +92,7 @@ pub struct Logs {
     pub previous: bool,
     /// True if each line begins with pod and container.
     pub prefix: bool,
-    /// The part of each log to show.
+    /// The part of each log that is printed.
     pub options: LogOptions,
 }
 
@@ -162,7 +162,7 @@ fn parse(raw: &Raw, now: SystemTime) -> Result<Logs, String> {
 /// The number of lines of each log if `-l` selects the pods, as with kubectl.
 const LINES_OF_MANY: u64 = 10;
 
-/// Parses `--tail`. None means all lines. kubectl's value for that is -1.
+/// Parses `--tail`. Returns None for all lines, which kubectl writes as -1.
 fn tail(raw: &Raw) -> Result<Option<u64>, String> {
     match raw.text("tail")?.as_deref() {
         None | Some("-1") => Ok(None),
@@ -227,7 +227,7 @@ pub fn run(logs: &Logs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), 
     }
 }
 
-/// The selected logs, and the source that knows whether they will grow.
+/// The selected logs, and the source that tells whether their containers are still running.
 type Chosen = (Choice, Witness);
 
 fn of_daemon(logs: &Logs, mut client: Client) -> Result<Chosen, CliError> {
@@ -248,7 +248,8 @@ fn of_daemon(logs: &Logs, mut client: Client) -> Result<Chosen, CliError> {
     Ok((choice, Witness::Daemon(Box::new(client))))
 }
 
-/// Selects the logs of several pods. A pod without such a log adds a note and does not prevent the others.
+/// Selects the logs of several pods. For a pod without a requested log, adds a note and continues with the next
+/// pod.
 fn of_many<'a>(logs: &Logs, pods: impl Iterator<Item = &'a PodView>) -> Choice {
     let mut all = Choice::default();
     let mut is_none = true;

@@ -80,8 +80,8 @@ const FILES: [(&str, &str); 4] = [
     ("/var/log/pods", "logs of containers"),
 ];
 
-/// The indentation, in characters, of a line that continues the previous row of a help text. Lines with a
-/// deeper indentation do so, too.
+/// The indentation, in characters, of a line that continues the previous row of a help text. A line with a deeper
+/// indentation continues the previous row, too.
 const CONTINUED: usize = 20;
 
 /// Appends a help text: the usage, paragraphs, and rows of words with their meaning.

@@ -1,8 +1,8 @@
 //! The command line: dispatches to an inner role of the program or to a client verb.
 //!
-//! Invariants: an inner role is recognised before anything is set up. A verb is one file with a
-//! [`args::Verb`], and a row in [`verbs`]. A verb writes to the writers that it is given, or through
-//! [`terminal::say`]: the print macros panic when their terminal has been closed.
+//! Invariants: an inner role is recognised before anything is set up. A verb is one file with a [`args::Verb`],
+//! and a row in [`verbs`]. A verb writes to the writers that its function gets, or through [`terminal::say`], and
+//! never uses the print macros, because these macros panic when the terminal has been closed.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
@@ -66,7 +66,7 @@ use error::CliError;
 use terminal::Printable;
 use verbs::VERBS;
 
-/// Runs the role or the verb that the arguments name.
+/// Runs the inner role or the verb that the program's arguments name.
 pub fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     let role = words
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(watches("get pods --watch=yes"), Err(wrong.into()));
     }
 
-    /// The option overrides the variable, even an empty one.
+    /// The option `--root` overrides the variable PODPROBE_ROOT, even if the variable is empty.
     #[test]
     fn the_root_comes_from_the_option_or_the_variable() {
         let root = |line: &str, variable: &str| {

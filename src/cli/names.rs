@@ -1,7 +1,7 @@
-//! Finds the pod that a name on the command line stands for.
+//! Finds the pod for which a name on the command line stands.
 //!
-//! Invariants: pure. While a pod is being replaced, there are two pods with its name. The name then stands
-//! for the newer one.
+//! Invariants: pure. While a pod is being replaced, there are two pods with its name. The name stands for the
+//! newer of the two pods.
 
 use super::columns;
 use super::suggest::did_you_mean;
@@ -10,7 +10,7 @@ use crate::base::clock::Time;
 use crate::base::spelling::nearest;
 use crate::face::views::{PodView, Snapshot};
 
-/// An error because no pod has the name, or because several have it.
+/// The name on the command line stands for no pod, or for pods in several namespaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameError {
     /// There is no pod with this name.
@@ -76,8 +76,8 @@ pub fn resolve<'a>(
     Ok(resolve_all(snapshot, namespace, name)?[0])
 }
 
-/// Finds every pod with the name that [`resolve`] finds, newest first. These are the present pod and older
-/// ones that are being stopped. The list is never empty.
+/// Finds the pod with this name as [`resolve`] does, and all further pods with the same name and namespace.
+/// Further pods are older pods that are being stopped. The list is never empty, and the newest pod comes first.
 pub fn resolve_all<'a>(
     snapshot: &'a Snapshot,
     namespace: Option<&str>,
@@ -94,15 +94,15 @@ pub fn resolve_all<'a>(
     Ok(all)
 }
 
-/// Returns a sort key that is greater for a newer pod. A pod that is being stopped counts as older than one
-/// that is not.
+/// Returns a sort key that is greater for a newer pod. A pod that is being stopped counts as older than a pod that
+/// is not being stopped.
 fn age(pod: &PodView) -> (bool, Option<Time>, Option<Time>) {
     let seen = pod.object["metadata"]["annotations"][SEEN_ANNOTATION].clone();
     let seen = serde_json::from_value(seen).ok();
     (!pod.terminating, seen, pod.status.start_time)
 }
 
-/// Finds a pod as [`resolve`] does, in a list of namespaces and names. Returns its index in the list.
+/// Finds a pod as [`resolve`] does, in a list of namespaces and names. Returns the index of the pod in the list.
 pub fn choose(pods: &[(&str, &str)], node_name: &str, name: &str) -> Result<usize, NameError> {
     let suffix = format!("-{}", node_name.to_lowercase());
     let suffixed = format!("{name}{suffix}");
@@ -214,7 +214,8 @@ mod tests {
         check(&pods, Some("other"), "db", "pods \"db\" not found");
     }
 
-    /// The old pod exists until its containers have ended.
+    /// While an old and a new pod have the same name, the name stands for the new pod. The old pod exists until
+    /// its containers have ended.
     #[test]
     fn of_two_pods_of_a_name_the_newer_one_is_meant() {
         let pod = |uid: &str, seen: &str, terminating: bool| {
@@ -236,7 +237,7 @@ mod tests {
         assert_eq!(order([new, old]), ["b", "a"]);
         let (old, new) = (pod("a", "01", false), pod("b", "02", false));
         assert_eq!(order([old, new]), ["b", "a"]);
-        // The old pod was read again after the new one, for example by another daemon.
+        // The old pod was read again after the new pod, for example by another daemon.
         let (old, new) = (pod("a", "02", true), pod("b", "01", false));
         assert_eq!(order([old, new]), ["b", "a"]);
     }

@@ -1,4 +1,4 @@
-//! The verbs `pause` and `resume`: a user stops probes for a limited time.
+//! The verbs `pause` and `resume`: stop probes for a limited time at a user's request, and start them again.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -23,7 +23,8 @@ use crate::api::{PodOrigin, decode};
 use crate::base::atomic_file;
 use crate::face::views::{PodView, Snapshot};
 
-/// The objects in a file with the content of each. A key is `pod/web` or `pod/web in shop`.
+/// The objects in a file, and the content of each object. A key is `pod/web` for an object in the default
+/// namespace, or `pod/web in shop`.
 pub(super) type Objects<C> = BTreeMap<String, C>;
 
 /// The content of an object, to compare it with another object of the same name.
@@ -75,8 +76,7 @@ pub(super) struct Input {
     pub(super) path: Option<PathBuf>,
 }
 
-/// Reads all sources. In a directory, reads the same files as kubectl: those with names that end in .yaml,
-/// .yml or .json.
+/// Reads all sources. In a directory, reads the files whose names end in .yaml, .yml or .json, as kubectl does.
 ///
 /// # Errors
 /// Returns a [`CliError`] if a source cannot be read, or if a directory has no such file.
@@ -132,7 +132,7 @@ fn of_file(path: &Path) -> Result<Input, CliError> {
 pub(super) struct Watched {
     pub(super) path: PathBuf,
     pub(super) node_name: String,
-    /// The daemon's interval between looks into the directory. It matters if the kernel does not report
+    /// The daemon's interval between looks into the directory. This interval matters if the kernel does not report
     /// changes.
     pub(super) looks_every: String,
 }
@@ -141,7 +141,7 @@ impl Watched {
     /// Asks the daemon for its directory of pod files.
     ///
     /// # Errors
-    /// Returns a [`CliError`] if the daemon watches nothing, or something that is not a directory.
+    /// Returns a [`CliError`] if the daemon has no directory of pod files, or if its path is not a directory.
     pub(super) fn of(client: &mut Client) -> Result<Self, CliError> {
         let config = client.config()?;
         let text = |key: &str| config[key].as_str().unwrap_or_default().to_owned();
@@ -152,8 +152,8 @@ impl Watched {
         })
     }
 
-    /// Locks the directory, and waits until no other verb writes to it. Two verbs at once would plan with the
-    /// same files, and write to the same temporary file.
+    /// Locks the directory, and waits until no other verb writes to it. Without the lock, two verbs would plan
+    /// with the same files at the same time, and write to the same temporary file.
     ///
     /// # Errors
     /// Returns a [`CliError`] if the directory cannot be locked.
@@ -213,7 +213,8 @@ fn watched(config: &Value) -> Result<PathBuf, CliError> {
 /// # Errors
 /// Returns a sentence that says why the text is not a valid file of pods and objects.
 pub(super) fn objects(bytes: &[u8], node_name: &str) -> Result<Objects<Content>, String> {
-    // All files get the same path here, because the path is part of a pod's content.
+    // All files are decoded with the same path. The path is part of a pod's content, so equal pods in two files
+    // would differ.
     let path = Path::new("/");
     let found = decode::objects(bytes, &PodOrigin::File { node_name, path });
     let found = found.map_err(|e| e.to_string())?;
@@ -242,8 +243,8 @@ fn key(kind: &str, namespace: &str, name: &str) -> String {
     }
 }
 
-/// Returns the key of a pod. The node's name at the end of the pod's name is removed, because the daemon has
-/// added it.
+/// Returns the key of a pod. The node's name at the end of the pod's name is removed, because the daemon has added
+/// the node's name.
 fn pod_key(namespace: &str, name: &str, node_name: &str) -> String {
     let name = name
         .strip_suffix(&static_name("", node_name))
@@ -254,7 +255,7 @@ fn pod_key(namespace: &str, name: &str, node_name: &str) -> String {
 /// Writes a file. Follows a link, and keeps the mode of an existing file.
 ///
 /// # Errors
-/// Returns a [`CliError`] if the file cannot be written. An existing file is then unchanged.
+/// Returns a [`CliError`] if the file cannot be written. After an error, an existing file is unchanged.
 pub(super) fn put(file: &Path, bytes: &[u8]) -> Result<(), CliError> {
     let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let mode = fs::metadata(&target).map(|m| m.permissions()).ok();

@@ -27,12 +27,13 @@ use super::terminal::say;
 use super::{exec, names};
 use crate::face::server::web_socket::{Received, Socket};
 
-/// The largest number of open connections. The daemon accepts 64 from all its clients.
+/// The largest number of open connections. The daemon accepts 64 connections from all its clients together.
 const MAX_CONNECTIONS: usize = 32;
 const STACK: usize = 256 << 10;
-/// The longest time for which the pod may be silent after the client has ended its side.
+/// The longest time for which the pod may be silent after the client has closed its sending side.
 const LAST_WORDS: Duration = Duration::from_secs(30);
-/// The number of bytes that are read at once, and that are buffered for a slow receiver.
+/// The largest number of bytes that are read at once, and the number of bytes that are buffered for a slow
+/// receiver.
 const CHUNK: usize = 32 << 10;
 /// The WebSocket subprotocol of port forwarding.
 const SUBPROTOCOL: &str = "v4.channel.k8s.io";
@@ -63,7 +64,7 @@ chosen, of those that get traffic if there are any; it stays with that pod. Ctrl
 pub struct PortForward {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// The pod or service to forward to.
+    /// The pod or service to which connections are forwarded.
     to: To,
     /// Namespace of the pod or service; None means all namespaces.
     pub namespace: Option<String>,
@@ -240,12 +241,12 @@ struct Tunnel {
     stream: TcpStream,
     /// Bytes from the pod on their way to the client.
     pending: Vec<u8>,
-    /// True for each of the two channels that has begun. The first message of a channel has the number of the
-    /// port.
+    /// The state of the stream's two channels: true if the channel has begun. The first message of a channel has
+    /// the number of the port.
     begun: [bool; 2],
     /// True if messages may have arrived that were not read yet.
     unread: bool,
-    /// True if the client may send more.
+    /// True if the client may send more bytes.
     is_open: bool,
 }
 
@@ -253,8 +254,8 @@ impl Tunnel {
     fn run(mut self) -> io::Result<()> {
         let mut chunk = vec![0; CHUNK];
         loop {
-            // Some messages may be in the socket's own buffer, where `poll` does not see them: they came with
-            // the handshake, or were left because the client is slow.
+            // Some messages may be in the socket's own buffer, where `poll` does not see them. These messages came
+            // with the handshake, or were left unread because the client is slow.
             let waits = !self.unread || self.pending.len() >= CHUNK;
             if waits && !self.wait()? {
                 return Ok(());
@@ -262,7 +263,7 @@ impl Tunnel {
             if self.socket.has_backlog() {
                 self.socket.flush()?;
             }
-            // Deliver what has arrived, even if the stream has failed.
+            // The bytes that have arrived are delivered even if the stream has failed.
             let received = self.receive();
             self.deliver()?;
             if !received? && self.pending.is_empty() {
@@ -274,9 +275,9 @@ impl Tunnel {
         }
     }
 
-    /// Waits for something to do. Returns false if the client has ended its side and the pod has been silent
-    /// for too long. The protocol cannot close one direction only, so the pod does not learn of the client's
-    /// end and may never end its side.
+    /// Waits until the client or the stream has bytes or room. Returns false if the client has closed its sending
+    /// side and the pod has been silent for too long. The protocol cannot close one direction only. So the pod
+    /// does not learn that the client sends no more, and may never close the connection.
     fn wait(&self) -> io::Result<bool> {
         let patience = match self.is_open {
             true => PollTimeout::NONE,
@@ -345,7 +346,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Sends bytes of the client to the pod. Returns false if the client has ended its side.
+    /// Sends bytes of the client to the pod. Returns false if the client has closed its sending side.
     fn send(&mut self, chunk: &mut [u8]) -> io::Result<bool> {
         match self.stream.read(chunk) {
             Ok(0) => Ok(false),
@@ -381,7 +382,7 @@ mod tests {
         };
         let at_once = |tunnel: &Tunnel| {
             let mut fds = tunnel.watched();
-            // The client's socket has room to write, but this test is about the other socket.
+            // The client's socket has room to write, but this test is about the socket to the daemon.
             fds[0].set_events(PollFlags::empty());
             poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
         };
@@ -393,7 +394,7 @@ mod tests {
         assert!(!at_once(&tunnel));
     }
 
-    /// A client such as `nc -N` ends its side before the answer comes.
+    /// A client such as `nc -N` gets the answer, although it closes its sending side before the answer comes.
     #[test]
     fn a_client_that_has_ended_its_side_gets_the_answer() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -65,7 +65,7 @@ fn parse(raw: &Raw) -> Result<ProbeNow, String> {
 /// Runs the probe, and returns exit code 0 for success and 1 for failure.
 ///
 /// # Errors
-/// Returns a [`CliError`] with exit code 2 if the probe cannot run or errored.
+/// Returns a [`CliError`] with exit code 2 if the probe cannot run, or if its run ends in an error.
 pub fn run(args: &ProbeNow, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     let report = ask(args, out).map_err(CliError::cannot_run)?;
     out.write_all(text(&report).as_bytes())?;

@@ -1,6 +1,6 @@
-//! Finds the probes that `POD[/CONTAINER] [TYPE]` stands for.
+//! Finds the probes for which `POD[/CONTAINER] [TYPE]` stands.
 //!
-//! Invariants: pure. The error for an unknown name, container or type names the most similar one.
+//! Invariants: pure. The error for an unknown pod, container or type names the most similar word.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use crate::face::views::{PodView, Snapshot};
 /// A choice of probes on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSelector {
-    /// Name of the pod. The node's name at its end may be left out.
+    /// Name of the pod. The node's name at the end of the pod's name may be left out.
     pub pod: String,
     /// Namespace of the pod; None means all namespaces.
     pub namespace: Option<String>,
@@ -31,7 +31,7 @@ pub type NamedProbe = (String, ProbeType);
 /// Parses a type of probes.
 ///
 /// # Errors
-/// Returns a sentence if there is no such type. The sentence names the three types, and the most similar one.
+/// Returns a sentence if there is no such type. The sentence names the three types, and the most similar of them.
 pub fn parse_type(word: &str) -> Result<ProbeType, String> {
     let lower = word.to_lowercase();
     let words = ProbeType::ALL.map(ProbeType::word);

@@ -1,5 +1,5 @@
-//! The lines below a table: about files with content that is not in use, and about a daemon that no longer
-//! works.
+//! The lines below a table. They are about files whose content is not in use, and about a daemon whose sync loop
+//! has stopped.
 
 use std::io::{self, Write};
 

@@ -42,7 +42,7 @@ It returns at once; 'podprobe wait pod/POD --for=condition=Ready' waits for the 
 pub struct Restart {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Name of the pod. The node's name at its end may be left out.
+    /// Name of the pod. The node's name at the end of the pod's name may be left out.
     pub pod: String,
     /// Namespace of the pod; None means all namespaces.
     pub namespace: Option<String>,
@@ -67,7 +67,8 @@ fn parse(raw: &Raw) -> Result<Restart, String> {
 /// Restarts the containers, and prints their names on `out`.
 ///
 /// # Errors
-/// Returns a [`CliError`] if the daemon cannot be asked, or if no container would start again.
+/// Returns a [`CliError`] if the daemon cannot be asked, or if the daemon refuses because no container would start
+/// again.
 pub fn run(args: &Restart, out: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&args.root)?;
     let snapshot = client.snapshot()?;

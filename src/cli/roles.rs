@@ -1,4 +1,4 @@
-//! The inner roles: the program plays one of them if another process of podprobe has started it.
+//! The inner roles. A process of podprobe starts the program again in such a role.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use crate::engine::{nsexec, shims};
 use crate::net::proxyd;
 
-/// Runs an inner role. Returns None if the word is not the name of one. Nothing is set up before this call,
-/// because these processes are many and small.
+/// Runs an inner role. Returns None if the word is not the name of a role. Nothing is set up before this call,
+/// because the processes of roles are many and small.
 pub fn run(word: &str, args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     match word {
         "shim" => Some(shims::shim::main(args)),

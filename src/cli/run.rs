@@ -17,7 +17,7 @@ use crate::net::network::{NetworkChoice, NetworkChoiceError};
 
 /// The longest time for all threads to end after a signal.
 const SHUTDOWN: Duration = Duration::from_secs(5);
-/// The longest time for writing the rest of the log at the end.
+/// The longest time for writing the pending lines of the log when the daemon ends.
 const FLUSH: Duration = Duration::from_millis(500);
 
 /// The option `--pods DIR`.
@@ -106,16 +106,16 @@ pub(super) fn network(raw: &Raw) -> Result<Option<NetworkChoice>, String> {
         .map_err(|e: NetworkChoiceError| format!("--network: {e}"))
 }
 
-/// Runs the daemon. Returns exit code 0 if a signal has ended the daemon and all threads ended in time;
-/// otherwise an error.
+/// Runs the daemon. Returns exit code 0 if a signal has ended the daemon and all threads ended in time. Otherwise
+/// returns an error.
 pub fn run(args: &Run) -> Result<ExitCode, CliError> {
     need_root("run")?;
     let sealed = seal();
     let layout = Layout::new(&args.root);
     let settings = settings(args, &layout).map_err(CliError::Failed)?;
     Daemon::block_signals();
-    // The reader of the log may stop reading, so a thread writes the log. If there is no thread, the log is
-    // written directly.
+    // The reader of the log may stop reading, so a thread writes the log. If this thread cannot be started, the
+    // log is written directly.
     log_to(
         log_pipe::to_stderr().map_or(env_logger::Target::Stderr, |pipe| {
             env_logger::Target::Pipe(Box::new(pipe))
@@ -142,9 +142,9 @@ pub(super) fn start_daemon(settings: Settings, layout: Layout) -> Result<Daemon,
     Daemon::start(settings, layout).map_err(|e| CliError::Failed(e.to_string()))
 }
 
-/// Loads the configuration. Values of the command line override it.
+/// Loads the configuration. Values of the command line override values of the configuration.
 pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> {
-    // The path is made absolute, because it is part of each pod's identity.
+    // The path of the pod files is made absolute, because this path is part of each pod's identity.
     let absolute = |p: &PathBuf| {
         std::path::absolute(p).map_err(|e| format!("cannot use {}: {e}", p.display()))
     };
@@ -163,15 +163,15 @@ pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> 
     Ok(settings)
 }
 
-/// Makes this process run from a read-only copy of its program, so that no container can write to the program
-/// file (exec-in-container 4). The name of the process is set again. Otherwise the kernel would show the name
-/// of a descriptor.
+/// Makes this process run from a read-only copy of its program, so that no container can write to the program file
+/// (exec-in-container 4). Also sets the name of the process, because for a program that runs from such a copy the
+/// kernel would show the name of a descriptor.
 pub(super) fn seal() -> std::io::Result<()> {
     let _ = nix::sys::prctl::set_name(c"podprobe");
     crate::base::sys::exe::run_sealed()
 }
 
-/// Logs a warning if sealing has failed, as it does before Linux 5.12 or without CAP_SYS_ADMIN.
+/// Logs a warning if sealing has failed. Sealing fails before Linux 5.12 and without CAP_SYS_ADMIN.
 pub(super) fn warn_unsealed(sealed: std::io::Result<()>) {
     if let Err(e) = sealed {
         log::warn!(
@@ -196,8 +196,8 @@ const LOG_VARIABLE: &str = "PODPROBE_LOG";
 const DEFAULT_LOG: &str = "info";
 
 /// Sets up the log. The level is info unless PODPROBE_LOG sets another (`debug`, `warn`,
-/// `podprobe::pods::prober=trace`). Control characters are escaped, because messages quote containers and the
-/// log may be read on a terminal.
+/// `podprobe::pods::prober=trace`). Control characters are escaped, because messages quote the output of
+/// containers, and the log may be read on a terminal.
 pub(super) fn log_to(target: env_logger::Target) {
     let wanted = std::env::var(LOG_VARIABLE).unwrap_or_default();
     let unknown = unknown_filter(&wanted);
@@ -205,13 +205,14 @@ pub(super) fn log_to(target: env_logger::Target) {
         ("", _) | (_, Some(_)) => DEFAULT_LOG,
         (filter, None) => filter,
     };
-    // This fails only if the process has a logger already, as in tests.
+    // Setting the logger fails only if the process has a logger already, as in tests.
     let _ = env_logger::Builder::new()
         .parse_filters(filter)
         .target(target)
         .format(|out, record| {
             let (time, level) = (out.timestamp_millis(), record.level());
-            // Further lines of a message are indented, so that they cannot be mistaken for lines of the log.
+            // The second and later lines of a message are indented, so they cannot be mistaken for messages of
+            // their own.
             let text = record.args().to_string().replace('\n', "\n    ");
             let text = printable(&text);
             writeln!(out, "[{time} {level:<5} {}] {text}", record.target())
@@ -224,7 +225,7 @@ pub(super) fn log_to(target: env_logger::Target) {
     }
 }
 
-/// Returns a part of a log filter that matches no module. Such a filter would silence the log.
+/// Returns a part of a log filter that matches no module. A filter with such a part would silence the log.
 fn unknown_filter(filter: &str) -> Option<&str> {
     let is_level = |word: &str| word.trim().parse::<log::LevelFilter>().is_ok();
     let is_module = |word: &str| word == "podprobe" || word.starts_with("podprobe::");

@@ -1,5 +1,5 @@
-//! The form `describe service`: shows a service as kubectl does. podprobe adds which pods get traffic, and
-//! why.
+//! The form `describe service`: shows a service as kubectl does. podprobe adds the pods that get traffic, and the
+//! reasons.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -72,8 +72,8 @@ pub fn run(args: &Services, out: &mut dyn Write, err: &mut dyn Write) -> Result<
     Ok(())
 }
 
-/// Returns a line for each problem, with the first service that has it. A problem of the data path affects
-/// all services, so the line only counts the others.
+/// Returns a line for each problem, with the first service that has the problem. A problem of the data path
+/// affects all services, so the line has only the number of the further services.
 pub(super) fn problems(services: &[&ServiceView]) -> Vec<String> {
     let mut found: Vec<(&str, &ServiceView, usize)> = Vec::new();
     for service in services {

@@ -1,8 +1,8 @@
 //! Connects to a daemon that may still be starting: `podprobe run &` returns at once, and the next line of a
 //! script may already need the daemon.
 //!
-//! Invariants: a client waits only while a process exists that is going to listen. If no daemon runs, the
-//! error comes after a tenth of a second.
+//! Invariants: a client waits only while there is a daemon process that will listen. If no daemon runs, the client
+//! fails after a tenth of a second.
 
 use std::ffi::OsString;
 use std::fs;
@@ -39,7 +39,8 @@ pub(super) fn connect(socket: &Path, root: &Path) -> io::Result<UnixStream> {
             result => return result,
         };
         let starts = match &starting {
-            // The processes are searched again only if this one has ended, because there may be hundreds.
+            // All processes are searched again only if the process that was found has ended, because a node may
+            // have hundreds of processes.
             Some(process) if is_daemon(process, root) => true,
             _ => {
                 starting = daemon_of(root);
@@ -115,15 +116,15 @@ fn root_variable(environment: &[OsString]) -> Option<OsString> {
         .map(|value| OsString::from_vec(value.to_vec()))
 }
 
-/// Returns the root in a command line that starts a daemon, exactly as it was written. Errors in the line are
-/// ignored, because that process itself ends with an error.
+/// Returns the root in a command line that starts a daemon, exactly as it was written. Errors in the command line
+/// are ignored, because a process with a wrong command line ends with an error itself.
 fn root_of(line: &[OsString], variable: Option<OsString>) -> Option<PathBuf> {
     let (mut verb, mut root) = (None, None);
     let mut words = line.iter().skip(1);
     while let Some(word) = words.next() {
         match word.as_bytes() {
             b"--root" => root = words.next().cloned(),
-            // This is the only other option that can stand before a verb and has a value.
+            // Besides `--root`, `-n` is the only option with a value that can stand before a verb.
             b"-n" | b"--namespace" => drop(words.next()),
             word => match (word.strip_prefix(b"--root="), word.first()) {
                 (Some(value), _) => root = Some(OsString::from_vec(value.to_vec())),
@@ -137,7 +138,7 @@ fn root_of(line: &[OsString], variable: Option<OsString>) -> Option<PathBuf> {
             let root = root.or(variable).map(PathBuf::from);
             Some(root.unwrap_or_else(|| "/".into()))
         }
-        // The verb `try` removes its root, so it does not take the root from the environment.
+        // The verb `try` removes its root, so `try` does not take the root from the environment.
         b"try" => root.map(PathBuf::from),
         _ => None,
     }

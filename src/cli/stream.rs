@@ -1,7 +1,7 @@
 //! Connects a terminal, or the pipes of a script, to a stream of the daemon, for `exec` and `attach`.
 //!
-//! Invariants: when the verb ends, even by a signal, the terminal is as it was. The output of a container is
-//! passed on byte for byte, as in kubectl.
+//! Invariants: when the verb ends, even by a signal, the terminal is as it was before the verb. The output of a
+//! container is passed on byte for byte, as in kubectl.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -25,7 +25,8 @@ pub const SUBPROTOCOL: &str = "v5.channel.k8s.io";
 /// The number of bytes of input that are sent at once.
 const CHUNK: usize = 32 << 10;
 
-/// Signals that end the verb. They are handled, because otherwise the terminal would stay in raw mode.
+/// Signals that end the verb. The verb handles these signals, because otherwise the terminal would stay in raw
+/// mode.
 const ENDING: [Signal; 4] = [
     Signal::SIGTERM,
     Signal::SIGHUP,
@@ -92,8 +93,8 @@ pub fn join(socket: Socket, streams: Streams) -> Result<ExitCode, CliError> {
     if is_raw {
         signals.extend(ENDING);
     }
-    // Signals are blocked before the terminal is changed. A signal in between would leave the terminal in raw
-    // mode.
+    // The ending signals are blocked before the terminal is changed. A signal that is not blocked would end the
+    // verb and leave the terminal in raw mode.
     let _ = signals.thread_block();
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
     let signals = signals.map_err(|e| CliError::Failed(format!("cannot wait for signals: {e}")))?;
@@ -149,7 +150,7 @@ enum Over {
 struct Joined {
     socket: Socket,
     signals: SignalFd,
-    /// True if standard input may have more.
+    /// True if standard input may have more bytes.
     is_open: bool,
     /// The Status that the daemon has sent at the end of the stream.
     end: Option<Value>,
@@ -158,8 +159,8 @@ struct Joined {
 impl Joined {
     fn run(&mut self) -> io::Result<Over> {
         let stdin = io::stdin();
-        // Messages that came with the handshake are in the socket's own buffer, where `poll` does not see
-        // them.
+        // Messages that came with the handshake are in the socket's own buffer, where `poll` does not see these
+        // messages.
         if !self.receive()? {
             return Ok(Over::Closed);
         }
@@ -197,9 +198,9 @@ impl Joined {
         }
     }
 
-    /// Handles a failed write to the daemon. If the daemon has already reported how the command ended, the
-    /// stream has ended normally. Otherwise the error is about the connection to the daemon, so that it is
-    /// not mistaken for a closed output pipe.
+    /// Handles a failed write to the daemon. If the daemon has already reported how the command ended, the stream
+    /// has ended normally. Otherwise returns an error about the connection to the daemon. Without this text, the
+    /// error could be mistaken for a closed output pipe.
     fn broken(&mut self, why: &io::Error) -> io::Result<Over> {
         let received = self.receive();
         match (received, &self.end) {

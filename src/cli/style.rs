@@ -1,9 +1,9 @@
 //! Colours status words, on a terminal only.
 //!
-//! Invariants: this is the only place that writes colour escapes. It comes after
-//! [`super::terminal::Printable`], so output of a container cannot bring in escapes. It colours lines that
-//! are already laid out, so columns stay aligned. Only whole cells are coloured. If colours are off, the
-//! bytes pass unchanged.
+//! Invariants: [`Colours`] is the only writer that adds colour escapes. [`Colours`] gets its input from
+//! [`super::terminal::Printable`], so output of a container cannot bring in escapes. The lines of the input are
+//! already laid out, so columns stay aligned. Only whole cells are coloured. If colours are off, the bytes pass
+//! unchanged.
 
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
@@ -25,8 +25,8 @@ pub fn wanted() -> bool {
     )
 }
 
-/// Decides whether to use colours, from the terminal and two variables. As no-color.org demands, NO_COLOR has
-/// an effect only if it is not empty.
+/// Decides whether to use colours. The decision depends on the terminal and on the variables NO_COLOR and TERM. As
+/// no-color.org demands, NO_COLOR has an effect only if this variable is not empty.
 fn decide(is_terminal: bool, no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
     let refuses = no_color.is_some_and(|value| !value.is_empty());
     let can = term.is_some_and(|term| !term.is_empty() && term != "dumb");

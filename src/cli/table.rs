@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-/// Writes rows of a table as kubectl does. Columns are at least six characters wide, with three spaces
-/// between them. `widths` keeps the widths between calls, so that columns never become narrower.
+/// Writes rows of a table as kubectl does. Columns are at least six characters wide, with three spaces between
+/// them. `widths` keeps the widths of the columns between calls, so columns never become narrower.
 pub fn write_rows(
     rows: &[Vec<String>],
     widths: &mut Vec<usize>,

@@ -1,8 +1,8 @@
-//! Lays out elastic columns as Go's `text/tabwriter` does. kubectl uses that for its tables and for
+//! Lays out elastic columns as Go's `text/tabwriter` does. kubectl uses `text/tabwriter` for its tables and for
 //! `describe`.
 //!
 //! Invariants: pure. A cell ends with a tab. Text after the last tab of a line belongs to no column. A column
-//! is a run of adjacent lines that have a cell at that place, so a line without a tab ends every column.
+//! consists of adjacent lines that have a cell at the same place. So a line without a tab ends every column.
 
 /// Lays out `text`. Each column is as wide as its widest cell plus `padding`, and at least `min_width`.
 pub fn align(text: &str, min_width: usize, padding: usize) -> String {

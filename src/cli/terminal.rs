@@ -1,10 +1,10 @@
 //! Makes untrusted text safe for a terminal or the log. Containers, pod files and probed servers can put
-//! characters into events, messages and probe results. A terminal acts on some of these characters, and
-//! others make a line look like another one.
+//! characters into events, messages and probe results. A terminal acts on some characters, and some characters
+//! make a line look like another line.
 //!
-//! Invariants: every verb writes through [`Printable`], which escapes all control characters except newline
-//! and tab, and all invisible characters that change the order or the look of a line. Only `logs`, `cp` and
-//! the streams of containers do not use it: they pass on bytes unchanged, as kubectl does.
+//! Invariants: every verb writes through [`Printable`], which escapes all control characters except newline and
+//! tab, and all invisible characters that change the order or the look of a line. Only `logs`, `cp` and the
+//! streams of containers do not use [`Printable`]. They pass on bytes unchanged, as kubectl does.
 
 use std::io::{self, Write};
 
@@ -14,7 +14,7 @@ pub use crate::base::text::visible::{is_unsafe, one_line, printable};
 /// A writer that shows unsafe characters in a safe form. Text may arrive in pieces of any size.
 pub struct Printable<W: Write> {
     inner: W,
-    /// The first bytes of a character. Its other bytes have not arrived yet.
+    /// The first bytes of a character whose further bytes have not arrived yet.
     begun: Vec<u8>,
 }
 
@@ -34,8 +34,8 @@ impl<W: Write> Printable<W> {
     }
 }
 
-/// Returns the length in bytes of a character that begins with this byte. Returns None if no character of
-/// several bytes begins with it.
+/// Returns the length in bytes of a character that begins with this byte. Returns None if no character of several
+/// bytes begins with this byte.
 fn length(lead: u8) -> Option<usize> {
     match lead {
         0xc2..=0xdf => Some(2),
@@ -65,7 +65,7 @@ fn pass(byte: u8, begun: &mut Vec<u8>, out: &mut Vec<u8>) {
         }
         return;
     }
-    // The unfinished bytes are not a valid character, so they are passed on as they are.
+    // The unfinished bytes are not a valid character, so these bytes are passed on unchanged.
     out.append(begun);
     match byte {
         b'\n' | b'\t' => out.push(byte),
@@ -95,7 +95,7 @@ impl<W: Write> Write for Printable<W> {
     }
 }
 
-/// Prints a line to stderr, and ignores errors. The terminal may be closed, and then `eprintln!` would panic.
+/// Prints a line to stderr, and ignores errors. `eprintln!` would panic if the terminal is closed.
 pub fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{}", printable(line));
 }

@@ -1,9 +1,9 @@
 //! The verb `top`: shows pods and their probes on a screen that is drawn again each second, with the
 //! latencies of the last runs.
 //!
-//! Invariants: [`frame`] and [`sparkline`] are pure. However the verb ends, also by TERM, INT or HUP, the
-//! terminal is as it was: its first screen is shown and its mode is restored. If stdout is not a terminal,
-//! one frame is printed as text.
+//! Invariants: [`frame`] and [`sparkline`] are pure. When the verb ends, even by the signals TERM, INT or HUP, the
+//! terminal is as it was before the verb: its first screen is shown and its mode is restored. If stdout is not a
+//! terminal, one frame is printed as text.
 
 mod usage;
 
@@ -234,7 +234,8 @@ fn cells(probe: &NamedProbe, history: &PodHistory, is_utf8: bool) -> [String; 4]
     ]
 }
 
-/// Returns a character for each run. The slowest run has the highest level. A run without success has a mark.
+/// Returns a character for each run: a level for the duration of a successful run, or the mark for a run without
+/// success. The slowest run has the highest level.
 fn sparkline(runs: &[&Run], is_utf8: bool) -> String {
     let (levels, mark) = if is_utf8 { BLOCKS } else { ASCII };
     let is_good = |r: &Run| matches!(r.outcome, RunOutcome::Success | RunOutcome::Warning);
@@ -264,7 +265,7 @@ fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
 
 /// The keyboard in a mode without echo and without line editing, and the signals that end the verb.
 struct Keys {
-    /// The mode to restore; None if stdin is not a terminal.
+    /// The terminal's mode before the verb, which is restored at the end; None if stdin is not a terminal.
     before: Option<Termios>,
     signals: SignalFd,
 }
@@ -285,8 +286,8 @@ impl Keys {
         let before = termios::tcgetattr(io::stdin()).ok();
         if let Some(before) = &before {
             let mut mode = before.clone();
-            // Keys do not cause signals. Otherwise Ctrl-Z would stop the verb while the second screen is
-            // shown.
+            // In this mode, keys do not cause signals. Otherwise Ctrl-Z would stop the verb while the second
+            // screen is shown.
             mode.local_flags -= LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG;
             termios::tcsetattr(io::stdin(), SetArg::TCSANOW, &mode)?;
         }

@@ -1,5 +1,5 @@
-//! The verb `try`: runs a daemon under its own root and shows its pods live. A signal stops and removes
-//! everything that it started.
+//! The verb `try`: runs a daemon under its own root and shows its pods live. After a signal, the verb stops and
+//! removes everything that it has started.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -105,8 +105,8 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
     settings.healthz_port = None;
     let title = title(&settings.static_pod_path, &root.path);
     let daemon = run::start_daemon(settings, layout)?;
-    // From here on containers use the root. It must stay until they are gone, even if something fails in
-    // between.
+    // From here on containers use the root directory. The directory must stay until the containers are gone, even
+    // if a step before that fails.
     root.keep();
     let shown = show_until_signal(&daemon, &title);
     say("podprobe: stopping and removing every pod");
@@ -120,7 +120,8 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
     shown.map(|()| ExitCode::SUCCESS)
 }
 
-/// Returns an error if `pods` does not exist. With `run` the directory may be made later, but not with `try`.
+/// Returns an error if `pods` does not exist. The verb `run` accepts a directory that is made later, but `try`
+/// does not.
 fn need_pods(pods: &Path) -> Result<(), CliError> {
     let shown = pods.display();
     pods.metadata().map(drop).map_err(|e| {
@@ -153,8 +154,8 @@ fn as_run(args: &Try, root: &Path) -> Run {
     }
 }
 
-/// Shows the pods on another thread and waits for the signal. If the display ends early, because its reader
-/// is gone, the daemon continues.
+/// Shows the pods on another thread and waits for the signal. If the display ends before the signal, because the
+/// reader of its output is gone, the daemon continues.
 fn show_until_signal(daemon: &Daemon, title: &str) -> Result<(), CliError> {
     let stop = Arc::new(AtomicBool::new(false));
     let (backend, title, stopped) = (daemon.backend(), title.to_owned(), Arc::clone(&stop));
@@ -164,7 +165,8 @@ fn show_until_signal(daemon: &Daemon, title: &str) -> Result<(), CliError> {
         .map_err(|e| CliError::Failed(format!("cannot start the display: {e}")))?;
     daemon.wait_for_signal();
     stop.store(true, Ordering::SeqCst);
-    // The display can fail only if it cannot write to its terminal. Then this error cannot be shown either.
+    // The display fails only if it cannot write to its terminal. The terminal could not show the error either, so
+    // the error is ignored.
     let _ = display.join();
     Ok(())
 }
@@ -177,11 +179,12 @@ fn log_to_file(root: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The root directory. A given directory stays. A new directory is removed when the value is dropped.
+/// The root directory of `try`. A directory that the user gave stays. A new directory is removed when the value is
+/// dropped.
 struct Root {
     path: PathBuf,
     fresh: bool,
-    /// True while containers use the directory. Then it is not removed.
+    /// True while containers use the directory. A directory in use is not removed.
     kept: Cell<bool>,
 }
 
@@ -200,12 +203,12 @@ impl Root {
         })
     }
 
-    /// Keeps the directory: it is not removed when the value is dropped.
+    /// Marks the directory as in use. Dropping the value does not remove a directory in use.
     fn keep(&self) {
         self.kept.set(true);
     }
 
-    /// Undoes `keep`: a new directory is removed again when the value is dropped.
+    /// Undoes `keep`. After this call, dropping the value removes a new directory.
     fn release(&self) {
         self.kept.set(false);
     }
@@ -225,8 +228,8 @@ impl Drop for Root {
     }
 }
 
-/// Makes a new directory in the temporary directory, with mkdtemp. Its name is unpredictable, and only its
-/// owner can read it.
+/// Makes a new directory in the temporary directory, with mkdtemp. The name of the new directory is unpredictable,
+/// and only the owner can read the directory.
 fn fresh_dir() -> Result<PathBuf, CliError> {
     let template = std::env::temp_dir().join("podprobe-try-XXXXXX");
     nix::unistd::mkdtemp(&template).map_err(|e| {

@@ -68,8 +68,8 @@ fn parse(raw: &Raw) -> Result<Validate, String> {
     })
 }
 
-/// Checks the files with the configuration. An unusable configuration is an error, but the files are checked
-/// without it.
+/// Checks the files with the configuration. An unusable configuration is an error, but the files are still
+/// checked, with the default configuration.
 fn validate(args: &Validate, out: &mut dyn Write) -> Result<(), CliError> {
     let (node, unusable) = Node::of(args);
     if let Some(e) = &unusable {
@@ -79,7 +79,7 @@ fn validate(args: &Validate, out: &mut dyn Write) -> Result<(), CliError> {
     unusable.map_or(Ok(()), |_| Err(CliError::Reported))
 }
 
-/// The facts about the node that pod files are checked against.
+/// The facts about the node against which pod files are checked.
 pub(super) struct Node {
     name: String,
     allow_probe_hosts: Vec<String>,
@@ -87,8 +87,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Returns the facts that a daemon with this root would use. If the configuration is unusable, also
-    /// returns its error, with default facts.
+    /// Returns the facts that a daemon with this root would use. If the configuration is unusable, returns default
+    /// facts and the error of the configuration.
     pub(super) fn of(args: &Validate) -> (Self, Option<SettingsError>) {
         let given = Overrides {
             node_name: args.node_name.clone(),
@@ -116,7 +116,8 @@ impl Node {
     }
 }
 
-/// A function that decodes a file's content. The names of its pods end with the node's name.
+/// A function that decodes the content of a file at a path. The names of the decoded pods end with the node's
+/// name.
 pub type Decoder<'a> = &'a dyn Fn(&[u8], &Path) -> Decoded;
 
 /// Prints a verdict for each file on `out`. Returns an error if any file is bad.
@@ -171,9 +172,9 @@ pub fn run(paths: &[PathBuf], decoder: Decoder<'_>, out: &mut dyn Write) -> Resu
 pub struct Decoded {
     /// The name and the warnings of each pod.
     pub pods: Vec<(String, Vec<String>)>,
-    /// The kind and name of each other object.
+    /// The kind and name of each object that is not a pod.
     pub objects: Vec<String>,
-    /// Sentences about parts of the file that have no effect, besides the warnings of its pods.
+    /// Sentences about parts of the file that have no effect, in addition to the warnings of the pods.
     pub notes: Vec<String>,
     /// Sentences that say why the file is refused. Empty if the file is good.
     pub errors: Vec<String>,
@@ -186,10 +187,10 @@ impl Decoded {
     }
 }
 
-/// Decodes and validates a pod file as the daemon's file source does, with two additional errors. One is a
-/// probe to a host that is not allowed: the daemon would run the pod, but each run of the probe would be an
-/// error. The other is an image name that is not valid: the daemon would accept the pod, as a kubelet does,
-/// but its container would wait with InvalidImageName.
+/// Decodes and validates a pod file as the daemon's file source does, with two additional errors. The first is a
+/// probe to a host that is not allowed: the daemon would run the pod, but each run of the probe would be an error.
+/// The second is an image name that is not valid: the daemon would accept the pod, as a kubelet does, but the
+/// container would wait with InvalidImageName.
 pub(super) fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
     let hosts = ProbeHosts {
         allowed: &node.allow_probe_hosts,
@@ -299,7 +300,7 @@ pub(super) fn verdict(file: &Path, decoded: &Decoded, out: &mut dyn Write) -> io
         writeln!(out, "{file}: warning: {note}")?;
     }
     for (name, warnings) in &decoded.pods {
-        // With a single pod, it is clear which pod a warning is about.
+        // A warning about the only pod of a file need not name the pod.
         let pod = match decoded.pods.len() {
             1 => String::new(),
             _ => format!("pod {name}: "),
@@ -336,7 +337,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     read_all(std::fs::File::open(file)?)
 }
 
-/// Reads the whole input. Returns an error if it is larger than a pod file may be.
+/// Reads the whole input. Returns an error if the input is larger than a pod file may be.
 pub(super) fn read_all(input: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
@@ -346,8 +347,8 @@ pub(super) fn read_all(input: impl Read) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Returns the path itself if it is a file. For a directory, returns the files in it that the daemon would
-/// read, sorted. A link to a regular file counts as a file.
+/// Returns the path itself if it is a file. For a directory, returns the files in the directory that the daemon
+/// would read, sorted. A link to a regular file counts as a file.
 pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let cannot = |e: io::Error| CliError::Failed(format!("cannot read {}: {e}", path.display()));
     if !std::fs::metadata(path).map_err(cannot)?.is_dir() {
@@ -368,8 +369,8 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
 mod tests {
     use super::*;
 
-    /// Decodes a text for tests: `bad` has errors, and `none` is an empty list. Other text is a pod with this
-    /// name, and each `!` in it is a warning.
+    /// Decodes a text for tests: `bad` has errors, and `none` is an empty list. Any other text is a pod whose name
+    /// is the text, with a warning for each `!` in the text.
     fn decoder(bytes: &[u8], _: &Path) -> Decoded {
         let text = String::from_utf8_lossy(bytes).trim().to_owned();
         match text.as_str() {

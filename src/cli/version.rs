@@ -40,7 +40,7 @@ fn is_json(raw: &Raw) -> Result<bool, String> {
     }
 }
 
-/// Prints the versions. Without a daemon only the client's version is printed, which is not an error.
+/// Prints the versions. Without a daemon, prints only the client's version. A missing daemon is not an error.
 fn run(root: &Path, json: bool, out: &mut dyn Write) -> Result<(), CliError> {
     let daemon = Client::connect(root).and_then(|mut c| c.version());
     let client = env!("CARGO_PKG_VERSION");

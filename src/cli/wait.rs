@@ -20,9 +20,9 @@ use crate::face::views::{PodView, Snapshot};
 use crate::pods::admission::Rejection;
 use crate::pods::status::DELETED;
 
-/// The time limit without `--timeout`.
+/// The time limit if there is no `--timeout`.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest time limit, a week. As with kubectl, a negative time means this limit.
+/// The greatest value of `--timeout`, a week. As with kubectl, a negative value means a week.
 const MAX_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The verb `wait`.
@@ -72,7 +72,7 @@ pub enum Goal {
     Condition(String, String),
     /// The pod is gone.
     Delete,
-    /// The path finds this value, or any value if it is None.
+    /// The path finds this value. If the value is None, any value that the path finds is enough.
     JsonPath(Path, Option<String>),
 }
 
@@ -117,8 +117,8 @@ fn goal(text: &str) -> Result<Goal, String> {
     }
 }
 
-/// Parses the path and the optional value of a goal. The value follows the closing brace. Without braces, the
-/// value follows the first `=`. A path in braces may contain `=`.
+/// Parses the path and the optional value of a goal. After a path in braces, `=` and the value follow the closing
+/// brace. After a path without braces, the value follows the first `=`. A path in braces may contain `=`.
 fn json_path(text: &str) -> Result<Goal, JsonPathError> {
     let (path, value) = match text.rfind("}=") {
         Some(at) => (&text[..=at], Some(text[at + 2..].to_owned())),
@@ -166,7 +166,7 @@ impl Goal {
     }
 }
 
-/// Tells whether the pod was ended by `delete`. Such a pod stays in the list until its file changes.
+/// Tells whether the verb `delete` has ended the pod. A deleted pod stays in the list until its file changes.
 fn was_deleted(pod: &PodView) -> bool {
     let mut containers = pod.status.container_statuses.iter();
     pod.status.reason == DELETED && containers.all(|c| c.state.running.is_none())
@@ -175,9 +175,9 @@ fn was_deleted(pod: &PodView) -> bool {
 /// A pod to wait for.
 #[derive(Clone, Debug, PartialEq)]
 struct Target {
-    /// Name of the pod. Until the pod has been seen, this is the name as the user typed it.
+    /// Name of the pod. Until the daemon has shown the pod, this name is the name that the user typed.
     name: String,
-    /// UID of the pod for the goal `delete`. A pod with the same name but another UID means that the pod is
+    /// UID of the pod for the goal `delete`. If only a pod with the same name and another UID is left, the pod is
     /// gone.
     uid: Option<String>,
 }
@@ -200,7 +200,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Checks the pods, and returns the names of those that have now reached the state.
+    /// Checks the pods, and returns the names of the pods that have now reached the state.
     ///
     /// # Errors
     /// Returns a [`CliError`] if a name stands for several pods, if the file of a pod is refused, if a pod is
@@ -292,7 +292,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// Returns why the pod was rejected, if it would not start even when room becomes free.
+/// Returns the reason why the pod was rejected, if the pod would not start even when room becomes free.
 fn for_good(pod: &PodView) -> Option<String> {
     let why = Rejection::of(&pod.status)?;
     (!why.is_for_room()).then(|| rejected(pod, &why))
@@ -307,8 +307,8 @@ fn rejected(pod: &PodView, why: &Rejection) -> String {
     format!("{} {what}: {reason}: {message}", columns::name(pod))
 }
 
-/// Returns the pod to wait for with the goal `delete`: the pod that was seen first. If there are two at
-/// first, that is the older one.
+/// Returns the pod to wait for with the goal `delete`: the pod that the first snapshot with this name showed. If
+/// that snapshot showed two pods with the name, returns the older pod.
 fn going<'s>(target: &mut Target, pods: &[&'s PodView]) -> Option<&'s PodView> {
     let uid = target.uid.get_or_insert_with(|| {
         let oldest = pods.last().map(|pod| pod.uid());
@@ -328,7 +328,7 @@ fn refused(snapshot: &Snapshot, name: &str) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// Waits for the pods, and prints the name of each when it has reached the state.
+/// Waits for the pods, and prints the name of each pod when the pod has reached the state.
 ///
 /// # Errors
 /// Returns a [`CliError`] if the time is over, if a pod cannot reach the state, or if the daemon has ended.
@@ -463,8 +463,8 @@ mod tests {
         .unwrap()
     }
 
-    /// Checks the output of a command line after each snapshot in turn, and then its output if the time is
-    /// over after the last snapshot.
+    /// Checks the output of a command line after each snapshot in turn. Then checks the output if the time is over
+    /// after the last snapshot.
     #[track_caller]
     fn check(line: &str, snapshots: &[Snapshot], expected: &[&str]) {
         let wait = wait(line);
@@ -482,7 +482,8 @@ mod tests {
         assert_eq!(said, expected, "{line}");
     }
 
-    /// A deleted pod stays in the list until its file changes.
+    /// A pod that was deleted counts as gone when its containers have ended, although it stays in the list until
+    /// its file changes.
     #[test]
     fn a_pod_that_was_deleted_is_gone_when_its_containers_have_ended() {
         let deleted = |state: Value| {

@@ -1,7 +1,7 @@
 //! The plan of an `apply`: the file that is written, and what happens to each object.
 //!
-//! Invariants: pure. A file is replaced only if the new file has all objects of the old one. No object is
-//! ever in two files.
+//! Invariants: pure. A file is replaced only if the new file has all objects of the old file. No object is ever in
+//! two files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,11 +34,11 @@ impl Verdict {
     }
 }
 
-/// Decides which file gets the new objects. `wanted` is the file to write. If `may_move` is true, an object
-/// that exists already stays in its present file.
+/// Decides which file gets the new objects: the file `wanted`, or, if `may_move` is true, the only file that
+/// already has any of these objects.
 ///
 /// # Errors
-/// Returns a sentence that says why nothing can be written, and what to do.
+/// Returns a sentence if the objects cannot be written. The sentence says why, and what to do.
 pub(super) fn plan<C: PartialEq>(
     new: &Objects<C>,
     wanted: &Path,

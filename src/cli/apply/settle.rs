@@ -22,8 +22,8 @@ use crate::face::views::{PodView, Snapshot};
 use crate::pods::admission::Rejection;
 use crate::pods::status::DELETED;
 
-/// The longest time that the daemon may take to read a file. Usually the kernel reports the change, and the
-/// daemon reads the file at once.
+/// The longest time that the daemon may take to read a file. The daemon usually reads a file at once, because the
+/// kernel reports the change.
 const READ: Duration = Duration::from_secs(2);
 /// The time between two looks at the daemon's objects. The daemon does not announce changes of objects.
 const STEP: Duration = Duration::from_millis(20);
@@ -66,7 +66,8 @@ impl Expected {
         self.pods.iter().all(|pod| find(pod, snapshot).is_some())
     }
 
-    /// Returns the daemon's reason for refusing one of the files, beyond the checks of `validate`.
+    /// Returns the daemon's reason for refusing one of the files, if there is one. The daemon may refuse a file
+    /// that `validate` accepts. Problems that are already in `before` are ignored.
     fn refused(&self, now: &Snapshot, before: Option<&Snapshot>) -> Option<String> {
         let is_ours = |file: &str| self.files.iter().any(|f| f == Path::new(file));
         let mut problems = now.problems.iter().filter(|p| !p.is_in_use);
@@ -100,7 +101,7 @@ fn find<'s>(pod: &Value, snapshot: &'s Snapshot) -> Option<&'s PodView> {
     all.find(is_it).map(AsRef::as_ref)
 }
 
-/// Waits until the daemon shows the written objects, so that `get` and `wait` do not see the old ones.
+/// Waits until the daemon shows the written objects, so the verbs `get` and `wait` do not see the old objects.
 ///
 /// # Errors
 /// Returns a [`CliError`] if the daemon refuses a file or has ended.
@@ -118,8 +119,8 @@ pub(super) fn until_read(
             return Ok(());
         }
         let is_over = Moment::now() >= end;
-        // A problem that was reported before belongs to the old content. When the time is over, it counts,
-        // too.
+        // A problem that the daemon reported before this call belongs to the old content of the file, so it is
+        // ignored. When the time is over, an old problem counts, too.
         if let Some(why) = expected.refused(&now, (!is_over).then_some(before)) {
             return Err(CliError::Failed(why));
         }
@@ -183,7 +184,7 @@ fn state(pod: &PodView) -> State {
     }
 }
 
-/// Waits until every pod is ready or has completed, and prints a line for each.
+/// Waits until every pod is ready or has completed, and prints a line for each pod.
 ///
 /// # Errors
 /// Returns a [`CliError`] if a pod has failed, the time is over, or the daemon has ended.

@@ -20,19 +20,19 @@ pub struct Facts {
     pub kernel: String,
     /// Kinds of namespaces that the kernel lacks, with their names in `/proc/self/ns`.
     pub missing_namespaces: Vec<&'static str>,
-    /// Newer system calls, each with the error if it cannot be used.
+    /// Newer system calls, each with an error if the call cannot be used.
     pub calls: Vec<(Call, Result<(), Errno>)>,
     /// The mounts and controllers of cgroups.
     pub cgroups: CgroupFacts,
-    /// The result of a test whether the kernel can filter devices with programs on cgroup v2. None if that is
-    /// not needed, because cgroup v1 filters devices, or if it was not tested.
+    /// The result of a test whether the kernel can filter devices with programs on cgroup v2. None if this was not
+    /// tested, for example because cgroup v1 filters devices.
     pub device_filter: Option<Result<(), String>>,
-    /// The result of a test to mount an overlay. None if it was not tested, because that needs root.
+    /// The result of a test to mount an overlay. None if this was not tested, because the test needs root.
     pub overlay: Option<Result<(), String>>,
-    /// The parts of the kernel that the network of pods lacks. None if they were not tested.
+    /// The parts of the kernel that the network of pods lacks. None if the parts were not tested.
     pub network: Option<Vec<Missing>>,
-    /// The result of a test whether the packet filter can serve services. The inner text says why IPv6 is
-    /// missing. None if it was not tested.
+    /// The result of a test whether the packet filter can serve services. The text in `Ok` says why IPv6 is
+    /// missing; None if IPv6 works. The outer None means that the packet filter was not tested.
     pub packet_filter: Option<Result<Option<String>, String>>,
     /// The use of inotify by root's processes.
     pub inotify: Inotify,
@@ -61,7 +61,7 @@ pub struct Facts {
 pub struct AppArmorFacts {
     /// True if the kernel enforces profiles.
     pub is_enabled: bool,
-    /// True if the profile is loaded; None if it is not known, because only root can read the list.
+    /// True if the profile is loaded. None if this is not known, because only root can read the list of profiles.
     pub is_loaded: Option<bool>,
     /// True if the configuration lets the daemon load the profile.
     pub is_allowed: bool,
@@ -74,9 +74,9 @@ pub struct AppArmorFacts {
 pub struct CgroupFacts {
     /// The versions in use, `v1` or `v2` or both; empty if no cgroups are mounted.
     pub versions: Vec<&'static str>,
-    /// Hierarchies of v1 that are mounted beside a complete v2. podprobe does not use them.
+    /// Hierarchies of v1 that are mounted beside a complete v2. podprobe does not use these hierarchies.
     pub beside: Vec<Mount>,
-    /// Directory where the cgroups are mounted, if it is read-only.
+    /// Directory where the cgroups are mounted, if this mount is read-only.
     pub read_only: Option<PathBuf>,
     /// The controllers out of cpu and memory that cannot limit anything.
     pub missing: Vec<&'static str>,
@@ -85,9 +85,9 @@ pub struct CgroupFacts {
 /// The use of a limited resource.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Share {
-    /// The number in use.
+    /// The number of units of the resource that are in use.
     pub used: u64,
-    /// The largest number allowed; None if the limit cannot be read.
+    /// The largest number of units that is allowed; None if the limit cannot be read.
     pub limit: Option<u64>,
 }
 

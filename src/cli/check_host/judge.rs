@@ -1,7 +1,7 @@
 //! Judges a node: each finding says what was found, what the consequence is, and what to do.
 //!
-//! Invariants: pure. Everything that was checked has a finding. FAIL means that the daemon or all pods cannot
-//! run. WARN means that only some pods are affected, or that something works worse.
+//! Invariants: pure. Every item that was checked has a finding. FAIL means that the daemon or all pods cannot run.
+//! WARN means that only some pods are affected, or that something works worse.
 
 use nix::errno::Errno;
 
@@ -47,7 +47,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// Returns the finding for an item that was not checked, because that needs root.
+/// Returns the finding for an item that was not checked, because the check needs root.
 fn untried(name: &'static str) -> Finding {
     Finding::warn(
         name,
@@ -106,8 +106,8 @@ fn kernel(facts: &Facts) -> Finding {
     }
 }
 
-/// Returns a finding if a system call cannot be used. Usable calls have no finding, because the finding about
-/// the kernel covers them.
+/// Returns a finding if a system call cannot be used. Returns None for a usable call, because the finding about
+/// the kernel covers usable calls.
 fn lacks(call: Call, tried: Result<(), Errno>) -> Option<Finding> {
     let errno = tried.err()?;
     let (found, way) = match errno {
@@ -225,7 +225,8 @@ fn overlay(facts: &Facts) -> Finding {
     }
 }
 
-/// Judges the network of pods. Without the bridge, the other parts could not be tested and have no finding.
+/// Judges the network of pods. If the kernel cannot make bridges, the packet filter's parts could not be tested
+/// and have no finding.
 fn network(lacks: Option<&[Missing]>) -> Vec<Finding> {
     let Some(lacks) = lacks else {
         return vec![untried("bridge")];

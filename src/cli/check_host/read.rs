@@ -1,7 +1,7 @@
 //! Collects the facts about this node.
 //!
-//! Invariants: nothing on the node is changed. Things that must be tried are tried in a new mount or network
-//! namespace, which ends with the attempt. The kernel may load modules for it, as it would for the daemon.
+//! Invariants: nothing on the node is changed. Features that must be tried are tried in a new mount or network
+//! namespace, which ends with the attempt. The kernel may load modules for an attempt, as it would for the daemon.
 //! This file judges nothing.
 
 use std::fs;
@@ -97,7 +97,7 @@ fn device_filter() -> Option<Result<(), String>> {
     (!by_v1).then(|| device_program::attempt().map_err(|e| e.to_string()))
 }
 
-/// Runs `attempt` on a new thread with a new namespace. The namespace ends with the thread.
+/// Runs `attempt` on a new thread in a new namespace. The namespace ends with the thread.
 fn aside<T: Send>(namespace: CloneFlags, attempt: impl FnOnce() -> T + Send) -> Result<T, String> {
     let run = || unshare(namespace).map(|()| attempt());
     let ended = thread::scope(|scope| {
@@ -134,7 +134,7 @@ fn try_overlay() -> Result<(), String> {
     on("overlay", "/proc/merged", MsFlags::empty(), Some(layers))
 }
 
-/// Tests the packet filter as the daemon does. Returns why IPv6 is missing, or `None` if it works.
+/// Tests the packet filter as the daemon does. Returns the reason why IPv6 is missing, or `None` if IPv6 works.
 fn try_packet_filter() -> Result<Option<String>, String> {
     let mut filter = Netfilter::open().map_err(|e| e.to_string())?;
     let mut attempt = |family| filter.can_translate(family, "check-host");
@@ -142,8 +142,8 @@ fn try_packet_filter() -> Result<Option<String>, String> {
     Ok(attempt(Family::Ip6).err().map(|e| e.to_string()))
 }
 
-/// Counts the inotify instances and watches of root. The kernel limits them by user, but shows them only by
-/// process.
+/// Counts the inotify instances and watches of root. The kernel limits these numbers by user, but shows them only
+/// by process.
 fn inotify() -> Inotify {
     let limit = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/fs/inotify/{name}")).ok()?;
@@ -184,8 +184,8 @@ fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> {
     entries.filter_map(|entry| Some(entry.ok()?.path()))
 }
 
-/// Returns the file systems of podprobe's directories. For a directory that does not exist yet, its nearest
-/// existing parent counts.
+/// Returns the file systems of podprobe's directories. If a directory does not exist yet, its nearest existing
+/// parent is used instead.
 fn disks(layout: &Layout) -> Vec<Disk> {
     let mut found: Vec<(u64, Disk)> = Vec::new();
     for (dir, is_small) in [

@@ -13,7 +13,8 @@ use crate::cli::human::{duration, size};
 /// containers and other programs of root share the limits.
 const LEAST_WATCHES: u64 = 64;
 const LEAST_INSTANCES: u64 = 8;
-/// 2026-01-01, as time since 1970. Certificates of today were not valid before.
+/// 2026-01-01, as time since 1970. Certificates that are in use today were not valid before this date, so an
+/// earlier clock is wrong.
 const EARLIEST: Duration = Duration::from_secs(1_767_225_600);
 /// 2100-01-01, as time since 1970.
 const LATEST: Duration = Duration::from_secs(4_102_444_800);
@@ -102,7 +103,7 @@ fn clock(now: SystemTime, up: Duration) -> Finding {
     }
 }
 
-/// Judges the free space of a disk against two sizes: the least that is needed, and a comfortable size.
+/// Judges the free space of a disk against two sizes: the smallest size that is enough, and a comfortable size.
 fn disk(disk: &Disk) -> Finding {
     const NAME: &str = "disk";
     let (least, comfortable) = match disk.is_small {

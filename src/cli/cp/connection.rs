@@ -12,7 +12,7 @@ use crate::base::wire::http1::{Framing, Head, HeadReader};
 use crate::cli::client::{Client, ClientError};
 use crate::face::server::protocol::Copied;
 
-/// The longest time for which the daemon may send and read nothing. It is long, because a disk may be slow.
+/// The longest time for which the daemon may send and read nothing. This time is long, because a disk may be slow.
 const STALL: Duration = Duration::from_secs(300);
 /// The largest number of bytes that are read or sent at once.
 const BUFFER: usize = 256 << 10;
@@ -128,7 +128,7 @@ impl Body {
 
     fn text(&mut self) -> String {
         let mut text = Vec::new();
-        // A part of the error text is better than nothing.
+        // If the read fails, the part of the error text that has arrived is used.
         let _ = self.take(MAX_ANSWER).read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     }
@@ -173,7 +173,7 @@ impl Upload {
             .flush()
             .and_then(|()| self.connection.stream.write_all(b"0\r\n\r\n"));
         match sent {
-            // The daemon's answer has the better error.
+            // The error in the daemon's answer says more than the error of the write.
             Err(e) => Err(self.refusal().unwrap_or_else(|| failed(&e))),
             Ok(()) => {
                 let mut body = self.connection.answer().map_err(|e| failed(&e))?.good()?;
@@ -182,8 +182,8 @@ impl Upload {
         }
     }
 
-    /// Reads the answer after the daemon has stopped reading. Returns the daemon's reason, if it has sent
-    /// one.
+    /// Reads the answer after the daemon has stopped reading. Returns the daemon's reason, if the daemon has sent
+    /// a reason.
     pub fn refusal(self) -> Option<ClientError> {
         self.connection.answer().ok()?.good().err()
     }

@@ -1,8 +1,8 @@
-//! Parses the two arguments of `cp`, the source and the target. Each is a path in a container, a path on the
-//! node, or `-`.
+//! Parses the two arguments of `cp`, the source and the target. Each argument is a path in a container, a path on
+//! the node, or `-`.
 //!
-//! Invariants: pure. The forms are those of kubectl, except that a word that begins with `/` or `.` is always
-//! a path on the node.
+//! Invariants: pure. The forms of the arguments are kubectl's forms, except that a word that begins with `/` or
+//! `.` is always a path on the node.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -1,7 +1,7 @@
 //! The form `delete -f`: removes files that `apply -f` has put into the daemon's directory.
 //!
-//! Invariants: [`plan`] decides and is pure. A file is never removed if it has an object that the user did
-//! not name, or if the user gave this very file with `-f`.
+//! Invariants: [`plan`] decides and is pure. A file in the daemon's directory is never removed if it has an object
+//! that the user did not name, or if the user gave this very file with `-f`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -32,17 +32,18 @@ const STEP: Duration = Duration::from_millis(20);
 struct Plan {
     /// Files that are to be removed.
     removed: BTreeSet<PathBuf>,
-    /// Files that the user gave with `-f`. They stay, but their pods are ended.
+    /// Files in the daemon's directory that the user gave with `-f`. These files stay, but their pods are ended.
     kept: BTreeSet<PathBuf>,
-    /// Objects that are in no file.
+    /// Wanted objects that are in no file of the daemon's directory.
     missing: Vec<String>,
 }
 
-/// Decides about each file that has a wanted object. `named` tells whether the user gave a file of the
-/// directory itself with `-f`.
+/// Decides which files of the daemon's directory are removed and which are kept. `wanted` are the objects that the
+/// user wants to remove, and `there` are the files with their objects. `named` tells whether the user gave the
+/// file itself with `-f`.
 ///
 /// # Errors
-/// Returns a sentence if a file to be removed has an object that is not wanted.
+/// Returns a sentence if a file to be removed also has an object that is not in `wanted`.
 fn plan<C>(
     wanted: &BTreeSet<String>,
     there: &BTreeMap<PathBuf, Objects<C>>,
@@ -70,7 +71,8 @@ fn plan<C>(
     Ok(plan)
 }
 
-/// Removes the objects in the given files: removes files from the daemon's directory, or ends pods.
+/// Removes the objects in the files that the user gave. Removes the objects' files from the daemon's directory,
+/// but a file that the user gave itself stays, and its pods are ended.
 ///
 /// # Errors
 /// Returns a [`CliError`] if the daemon cannot be asked, if a file must not be removed, or if an object does
@@ -130,9 +132,8 @@ pub(super) fn run(args: &Delete, out: &mut dyn Write, err: &mut dyn Write) -> Re
     }
 }
 
-/// Waits until the daemon has seen that the files are gone, so that the next verb does not show their pods as
-/// running. Usually the kernel reports the change, and the daemon sees it at once. The wait is limited to
-/// `SEEN`.
+/// Waits until the daemon has seen that the files are gone, for at most `SEEN`. So the next verb does not show the
+/// pods of these files as running. The wait is usually short, because the kernel reports the change to the daemon.
 fn until_seen(removed: &BTreeSet<PathBuf>, client: &mut Client) -> Result<(), CliError> {
     let end = Moment::now() + SEEN;
     while Moment::now() < end {

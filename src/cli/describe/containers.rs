@@ -163,7 +163,8 @@ fn state(w: &mut String, title: &str, state: &ContainerState) {
         put!(w, "    {title}:\tWaiting");
         let waiting = state.waiting.as_ref();
         text(w, "Reason", waiting.map_or("", |s| &s.reason));
-        // kubectl shows this message only among the events. It is shown here too, because it says what to do.
+        // kubectl shows this message only among the events. This output shows the message here, too, because the
+        // message says what to do.
         text(w, "Message", waiting.map_or("", |s| &s.message));
     }
 }

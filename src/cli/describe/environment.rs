@@ -1,11 +1,12 @@
-//! The environment variables of a container in the output of `describe pod`, in kubectl's layout. For a
-//! Secret only the key is shown.
+//! The environment variables of a container in the output of `describe pod`, in kubectl's layout. If a variable
+//! comes from a Secret, only the key is shown.
 
 use serde_json::Value;
 
 use super::lines::put;
 
-/// Writes the variables of a container, and the ConfigMaps and Secrets that more variables come from.
+/// Writes the variables of a container, and the names of the ConfigMaps and Secrets from which all keys become
+/// variables.
 pub(super) fn write(w: &mut String, pod: &Value, container: &Value) {
     let from = items(&container["envFrom"]);
     if !from.is_empty() {

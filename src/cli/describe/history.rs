@@ -10,7 +10,7 @@ use crate::pods::prober::pauses::PausedProbe;
 /// The greatest length of a probe's output in a row, in characters. The cause of a restart is shown in full.
 const MAX_TEXT: usize = 100;
 
-/// Writes the sections of history, without those that would be empty.
+/// Writes the sections of the history. Leaves out sections that would be empty.
 pub(super) fn all(w: &mut String, history: &PodHistory, paused: &[PausedProbe], now: Time) {
     if !paused.is_empty() {
         put!(
@@ -89,7 +89,8 @@ fn runs_of_equals(probe: &ProbeHistory) -> Vec<Vec<&Run>> {
     rows
 }
 
-/// Returns the duration of runs as text: `3ms`, or the shortest and the longest: `2ms-9ms`.
+/// Returns the durations of runs as text: `3ms` if all are equal, or the shortest and the longest duration, such
+/// as `2ms-9ms`.
 fn took(runs: &[&Run]) -> String {
     let times = || runs.iter().map(|r| r.micros);
     let text = |micros: u64| go_duration(std::time::Duration::from_micros(rounded(micros)));
@@ -104,13 +105,13 @@ fn took(runs: &[&Run]) -> String {
     }
 }
 
-/// Rounds down to two significant digits.
+/// Rounds a number of microseconds down to two significant digits.
 pub(in crate::cli) fn rounded(micros: u64) -> u64 {
     let unit = 10_u64.pow(micros.checked_ilog10().unwrap_or(0).saturating_sub(1));
     micros / unit * unit
 }
 
-/// Returns at most the first [`MAX_TEXT`] characters of the text, on one line.
+/// Returns the text on one line. Cuts the text after [`MAX_TEXT`] characters.
 fn head(text: &str) -> String {
     let text = one_line(text.trim());
     match text.char_indices().nth(MAX_TEXT) {

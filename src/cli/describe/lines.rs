@@ -18,7 +18,7 @@ pub(in crate::cli) fn line(w: &mut String, title: &str, value: &str) {
     put!(w, "{title}:\t{value}");
 }
 
-/// Returns a string or number as text, as it is written in the file.
+/// Returns a string or number as text, in the form in which it is written in a file.
 pub(super) fn scalar(v: &Value) -> Option<String> {
     match v {
         Value::String(s) => Some(s.clone()),

@@ -1,5 +1,5 @@
-//! The verb `describe`: shows a pod in kubectl's layout. podprobe adds the pod's file, the fields without
-//! effect, and why an older version of the file is in use.
+//! The verb `describe`: shows a pod in kubectl's layout. podprobe adds the pod's file, the fields without effect,
+//! and the reason why an older version of the file is in use.
 
 mod containers;
 mod environment;
@@ -124,7 +124,7 @@ fn select<'a>(describe: &Describe, snapshot: &'a Snapshot) -> Result<Vec<&'a Pod
         .collect()
 }
 
-/// Adds the problems of files to the error, because the pod may be missing due to a bad file.
+/// Adds the problems of files to the error, because a pod whose file is bad may be missing.
 fn with_problems(e: names::NameError, snapshot: &Snapshot, name: &str) -> CliError {
     let about = snapshot
         .problems
@@ -193,8 +193,8 @@ fn head(w: &mut String, pod: &PodView, finding: Option<Finding>) {
             line(w, title, value);
         }
     }
-    // A pod that is starting has no problem yet, unless a user must act. For a failed pod, the message above
-    // says why.
+    // The findings about a pod that is starting are left out, unless a user must act. The findings about a failed
+    // pod are left out, because the message above says why the pod failed.
     let is_told = |f: &Finding| {
         let is_problem = f.severity != Severity::Waiting || hint(&f.message).is_some();
         is_problem && status.message.is_empty()
@@ -273,7 +273,8 @@ fn conditions(w: &mut String, pod: &PodView) {
     }
     put!(w, "Conditions:\n  Type\tStatus");
     for c in &pod.status.conditions {
-        // Unlike kubectl, show the reason and the message, because they say why a pod is not ready.
+        // Unlike kubectl, this output shows the reason and the message of a condition, because they say why a pod
+        // is not ready.
         let why = [c.reason.as_str(), &c.message]
             .into_iter()
             .filter(|s| !s.is_empty())
@@ -318,7 +319,8 @@ fn events(w: &mut String, events: &[Arc<Event>], now: Time) {
     );
     for e in events {
         let age = human::last_seen(e.count, e.first_timestamp, e.last_timestamp, now);
-        // A message of several lines, such as a probe's output, becomes one row. kubectl only trims it.
+        // A message of several lines, such as a probe's output, becomes one row. kubectl only trims such a
+        // message.
         put!(
             w,
             "  {:?}\t{}\t{age}\tpodprobe\t{}",

@@ -140,8 +140,8 @@ mod tests {
 
     use super::*;
 
-    /// Each type of volume has its own name and its own lines. No type is described as an emptyDir by
-    /// mistake.
+    /// Each type of volume is described with its own name and its own lines. No type is described as an emptyDir
+    /// by mistake.
     #[test]
     fn each_type_of_volume_is_described_as_kubectl_does() {
         let sources = json!([

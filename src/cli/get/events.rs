@@ -1,5 +1,5 @@
-//! The form `get events`: lists events in the columns of `kubectl events`, once or continuously. Each NAME is
-//! the name of a pod.
+//! The form `get events`: lists events in the columns of `kubectl events`, once or continuously. Each NAME on the
+//! command line is the name of a pod.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -58,7 +58,8 @@ fn is_of(event: &Event, pod: &str, node_name: &str) -> bool {
     event.pod == pod || event.pod == suffixed()
 }
 
-/// Selects the requested events. They are selected by name, because a removed pod may still have events.
+/// Selects the requested events by the names of their pods. The list of pods is not used, because a removed pod
+/// may still have events.
 fn select(get: &Get, list: &EventList) -> Vec<Arc<Event>> {
     let named = |e: &&Arc<Event>| {
         let mut names = get.names.iter();

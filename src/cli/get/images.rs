@@ -1,4 +1,4 @@
-//! The form `get images`: lists the same images as `image list`. It reads the files of the image store, with
+//! The form `get images`: lists the same images as `image list`. The form reads the files of the image store, with
 //! or without a daemon.
 
 use serde_json::{Value, json};
@@ -46,8 +46,8 @@ fn select(get: &Get, records: &[ImageRecord], now: Time) -> Found {
     found
 }
 
-/// Tells whether `name` stands for the image. It may be the image's name, also in its short form, or the
-/// first digits of the id.
+/// Tells whether `name` stands for the image. `name` may be the image's full name, its short name, or the first
+/// digits of its id.
 fn is_named(record: &ImageRecord, name: &str) -> bool {
     let whole = Reference::parse(name).map(|r| r.to_string());
     let digits = name.strip_prefix("sha256:").unwrap_or(name);

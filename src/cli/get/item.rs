@@ -1,4 +1,4 @@
-//! Rows with the objects behind them. `get` prints them in the same way for every kind.
+//! Rows, each with the object that the row shows. `get` prints them in the same way for every kind.
 
 use serde_json::Value;
 
@@ -19,22 +19,22 @@ pub struct Item {
     pub visible: String,
 }
 
-/// The result of a `get`: the requested objects, and what could not be shown.
+/// The result of a `get`: the requested objects, refused files, notes, and names that were not found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// The requested objects.
     pub items: Vec<Item>,
-    /// Rows for files that are refused. They are shown in tables, and in the metadata of a list.
+    /// Rows for files that are refused. These rows are shown in tables, and in the metadata of a list.
     pub refused: Vec<Item>,
     /// Notes that are printed to stderr after a table.
     pub notes: Vec<String>,
-    /// A sentence for each requested name that was not found. If there is one, the verb fails.
+    /// A sentence for each requested name that was not found. If there is such a name, the verb fails.
     pub missing: Vec<String>,
 }
 
 impl Found {
-    /// Sorts the items by the first value that the path finds in each object. Objects without such a value
-    /// come first.
+    /// Sorts the items by the first value that the path finds in each object. Objects in which the path finds no
+    /// value come first.
     ///
     /// # Errors
     /// Returns a [`JsonPathError`] if the path does not fit an object.

@@ -15,7 +15,7 @@ pub enum Kind {
     Images,
     /// Services in the daemon's files.
     Services,
-    /// Endpoints: the addresses that connections to a service go to.
+    /// Endpoints: the addresses to which connections to a service go.
     Endpoints,
     /// EndpointSlices, the newer form of Endpoints in Kubernetes.
     EndpointSlices,
@@ -29,7 +29,7 @@ pub enum Kind {
 
 /// The fixed properties of a kind.
 pub struct Facts {
-    /// The words for the kind on the command line. Errors use the first one.
+    /// The words for the kind on the command line. Errors use the first word.
     pub words: &'static [&'static str],
     /// The word before the name in `-o name`.
     pub prefix: &'static str,
@@ -175,7 +175,7 @@ impl Kind {
     }
 }
 
-/// The word `all` and its kinds, pods and services, as with kubectl.
+/// The word `all`, and the kinds for which it stands: pods and services, as with kubectl.
 const ALL: (&str, [Kind; 2]) = ("all", [Kind::Pods, Kind::Services]);
 
 /// A kind and the requested names; an empty list means all objects of the kind.
@@ -268,7 +268,7 @@ fn named(kind: Kind, word: &str) -> Result<String, String> {
 }
 
 fn unknown(word: &str, is_pair: bool) -> String {
-    // Very short words are left out, because they resemble any word.
+    // Very short words are not suggested, because they resemble any word.
     let words = Kind::ALL.into_iter().flat_map(|kind| kind.facts().words);
     let likely = did_you_mean(word, words.copied().filter(|w| w.len() > 3), "");
     if !likely.is_empty() {

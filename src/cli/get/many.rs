@@ -1,5 +1,5 @@
-//! The verb `get` with several kinds: prints a table for each kind that has objects, with the kind before
-//! each name. Other formats have all objects in one list.
+//! The verb `get` with several kinds: prints a table for each kind that has objects, with the kind before each
+//! name. In other formats than tables, prints all objects in one list.
 
 use std::io::Write;
 
@@ -40,7 +40,8 @@ pub(super) fn run(gets: &[Get], out: &mut dyn Write, err: &mut dyn Write) -> Res
         if all.iter().all(is_empty) && missing().next().is_none() {
             writeln!(err, "{}", super::nothing(first))?;
         }
-        // Kinds that come from the same objects have the same notes, so equal notes are printed once.
+        // Several kinds, such as services and endpoints, come from the same objects and have the same notes. So
+        // equal notes are printed once.
         let mut said: Vec<&String> = Vec::new();
         for note in all.iter().flat_map(|(_, found)| &found.notes) {
             if !said.contains(&note) {

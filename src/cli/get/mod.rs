@@ -105,19 +105,19 @@ pub struct Get {
     pub names: Vec<String>,
     /// Namespace of the objects; None means all namespaces.
     pub namespace: Option<String>,
-    /// True if the column NAMESPACE is shown even when everything is in `default`.
+    /// True if the column NAMESPACE is shown even when all objects are in `default`.
     pub all_namespaces: bool,
     /// Labels that the objects must have; None means any labels.
     pub selector: Option<Selector>,
     /// Output format.
     pub output: Output,
-    /// The path to sort by; None means the daemon's order.
+    /// The path of the value by which objects are sorted; None means the daemon's order.
     pub sort_by: Option<Path>,
     /// True if the first row of a table is left out.
     pub no_headers: bool,
     /// Types of events to list, in lower case; empty means all.
     pub types: Vec<String>,
-    /// True if the command line names several kinds. Then the printed names begin with their kind.
+    /// True if the command line names several kinds. If true, the printed names begin with their kind.
     pub is_one_of_many: bool,
     /// True if changes are printed after the list.
     pub watch: bool,
@@ -143,14 +143,14 @@ impl Default for Get {
 }
 
 impl Get {
-    /// Tells whether the object has the labels of `-l`. Without `-l`, every object has them.
+    /// Tells whether the object has the labels of `-l`. Returns true for every object if there is no `-l`.
     fn has_labels(&self, object: &Value) -> bool {
         let labels = string_map(&object["metadata"]["labels"]);
         self.selector.as_ref().is_none_or(|s| s.matches(&labels))
     }
 }
 
-/// Parses the options that `get` and `events` share: all except the kind, the names, the labels and the
+/// Parses the options that `get` and `events` share: all arguments except the kind, the names, the labels and the
 /// order.
 pub(super) fn how(raw: &Raw) -> Result<Get, String> {
     let (namespace, all_namespaces) = raw.namespaces()?;
@@ -196,7 +196,7 @@ fn parse(raw: &Raw) -> Result<Vec<Get>, String> {
 /// Returns an error for an option that would have no effect.
 fn check(get: &Get) -> Result<(), String> {
     let (plural, facts) = (get.kind.plural(), get.kind.facts());
-    // With several kinds, an option may apply to some of them only.
+    // If there are several kinds, an option may apply to only some of the kinds.
     let has_namespace = get.kind != Kind::Images || get.is_one_of_many;
     let is_named = !get.names.is_empty();
     let refused = [
@@ -298,7 +298,7 @@ fn find(get: &Get, client: &mut Client) -> Result<Found, CliError> {
         let rest = i.name.strip_prefix(&*s.name);
         i.namespace == s.namespace && rest.is_some_and(|r| r.is_empty() || r.starts_with('-'))
     };
-    // If all services are listed, show the problems of services without a slice, too.
+    // If all services are listed, the problems of services without a slice are shown, too.
     let is_shown = |s: &&ServiceView| match get.names.is_empty() && get.selector.is_none() {
         true => get.namespace.as_ref().is_none_or(|n| s.namespace == *n),
         false => found.items.iter().any(|i| is_of(i, s)),
@@ -376,7 +376,7 @@ fn nothing(get: &Get) -> String {
     }
 }
 
-/// Prints changes of the requested pods. A pod that is removed and comes back is included again.
+/// Prints changes of the requested pods. A pod that was removed and comes back is printed again.
 fn watch(
     get: &Get,
     client: &mut Client,
@@ -394,8 +394,8 @@ fn watch(
     }
 }
 
-/// Returns the rows that are new or have changed, and the last rows of removed pods, ordered by name. Refused
-/// files have rows only in tables.
+/// Returns the rows that are new or have changed, and the last rows of removed pods, ordered by name. Includes the
+/// rows of refused files only if the output is a table.
 fn changed<'a>(get: &Get, before: &'a Found, now: &'a Found) -> Vec<&'a Item> {
     let old: HashMap<_, _> = before.rows().map(|i| (key(i), i)).collect();
     let new: HashSet<_> = now.rows().map(key).collect();

@@ -11,7 +11,8 @@ use super::item::Item;
 use super::kind::Kind;
 use crate::api::objects::ObjectKind;
 
-/// Returns the daemon's kind of objects for a kind of `get`; None for kinds that are handled elsewhere.
+/// Returns the daemon's kind of objects for a kind of `get`; None for kinds that other files of this directory
+/// list.
 pub fn kind(kind: Kind) -> Option<ObjectKind> {
     match kind {
         Kind::ConfigMaps => Some(ObjectKind::ConfigMap),

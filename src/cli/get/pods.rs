@@ -1,7 +1,8 @@
 //! The form `get pods`: lists pods, with a row for each file that is refused.
 //!
-//! Invariants: pure. If a file has a pod in the list, it has no row of its own, and a sentence below the
-//! table names its problem. The pod in a refused file is not known, so the row shows the name of the file.
+//! Invariants: pure. A refused file that has a pod in the list has no row of its own. A sentence below the table
+//! names the problem of such a file. The row of any other refused file shows the name of the file, because the pod
+//! in the file is not known.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -164,8 +165,8 @@ mod tests {
         assert_eq!(found.missing, missing);
     }
 
-    /// If a file has a kind that podprobe does not run, its other objects are in use. A line below the table
-    /// names the unused kind.
+    /// If a file has an object of a kind that podprobe does not run, the other objects of the file are in use. A
+    /// line below the table names the unused kind.
     #[test]
     fn a_file_with_a_kind_that_is_not_run_is_not_refused() {
         let mut snapshot = snapshot();

@@ -1,4 +1,4 @@
-//! Prints the found objects in the requested format. Column widths are kept between calls.
+//! Prints the found objects in the requested format. The printer keeps the widths of columns between calls.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use crate::cli::error::CliError;
 use crate::cli::output::{self, Output};
 use crate::cli::table::write_rows;
 
-/// A printer of found objects in the requested format. It keeps the widths of a table's columns between
+/// A printer of found objects in the requested format. The printer keeps the widths of a table's columns between
 /// calls.
 pub struct Printer<'a> {
     get: &'a Get,
@@ -50,7 +50,7 @@ impl<'a> Printer<'a> {
 
     fn object(&self, found: &Found, out: &mut dyn Write) -> Result<(), CliError> {
         match (&found.items[..], self.get.names.len()) {
-            // As with kubectl, nothing is printed, because the error that follows is enough.
+            // As with kubectl, nothing is printed for a missing object, because the error that follows is enough.
             ([], 1) if !found.missing.is_empty() => Ok(()),
             ([one], 1) => output::write(&self.get.output, &one.object, out),
             (items, _) => {
@@ -121,8 +121,8 @@ impl<'a> Printer<'a> {
         };
         let namespace = self.namespaces.then(|| item.namespace.clone());
         let mut cells: Vec<String> = item.cells.iter().take(shown).cloned().collect();
-        // As with kubectl, the name begins with the kind. Tables of events and probes have no NAME column
-        // first.
+        // As with kubectl, the name begins with the kind. In tables of events and probes, the first column is not
+        // NAME.
         if self.get.is_one_of_many && self.facts.columns.first() == Some(&"NAME") {
             cells[0] = format!("{}/{}", self.facts.prefix, cells[0]);
         }

@@ -24,7 +24,8 @@ pub struct Asked<'a> {
     missing: Vec<String>,
 }
 
-/// Selects the probes of all pods, or the probes that each name `POD[/CONTAINER[/TYPE]]` stands for.
+/// Selects the probes of all pods. If names are given, selects the probes for which each name
+/// `POD[/CONTAINER[/TYPE]]` stands.
 pub fn ask<'a>(get: &Get, snapshot: &'a Snapshot) -> Asked<'a> {
     let mut asked = Asked {
         pods: Vec::new(),
@@ -108,7 +109,7 @@ impl<'a> Known<'a> {
     }
 
     /// Returns the time since when the outcome has been the same. The flag is true if all kept runs have this
-    /// outcome, so that the real time may be earlier.
+    /// outcome. In this case the real time may be earlier.
     fn since(&self) -> Option<(Time, bool)> {
         let first = self.streak().last()?;
         Some((first.time, self.streak().count() >= MAX_RUNS))

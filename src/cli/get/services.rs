@@ -1,6 +1,6 @@
 //! The forms `get services`, `get endpoints` and `get endpointslices`: list services and their endpoints in
-//! kubectl's columns, or as objects like those of an API server. All of them are made from the daemon's view
-//! of a service: its addresses and its endpoints.
+//! kubectl's columns, or as objects like those of an API server. Services, Endpoints and EndpointSlices are all
+//! made from the daemon's view of a service: its addresses and its endpoints.
 //!
 //! Invariants: pure.
 
@@ -70,7 +70,7 @@ fn endpoints(service: &ServiceView) -> String {
     some(&all.map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Joins up to three names, and adds how many more there are, as kubectl does.
+/// Joins up to three names. If there are more names, adds the number of further names, as kubectl does.
 fn some(all: &[&str]) -> String {
     match all.len() {
         0..=3 => or_none(all.join(",")),
@@ -107,7 +107,8 @@ fn object(service: &ServiceView) -> Value {
         (_, Some(_)) => spec["externalIPs"] = service.external.as_slice().into(),
         (_, None) => {}
     }
-    // The text may have the timeout after `ClientIP`. Only the first word is part of the object.
+    // The text of the daemon may have the timeout after the word `ClientIP`. Only the first word is part of the
+    // object.
     let affinity = service
         .session_affinity
         .split(' ')
@@ -134,7 +135,7 @@ fn port_object(port: &PortView) -> Value {
     object
 }
 
-/// The addresses that have the same ports, and these ports.
+/// Addresses that have the same ports, together with these ports.
 struct Group {
     addresses: Vec<IpAddr>,
     ports: Vec<Value>,

@@ -105,7 +105,8 @@ fn children(value: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
     }
 }
 
-/// Finds all objects and lists that are not empty: the value itself, and those inside of it at any depth.
+/// Finds all objects and lists that are not empty: the value itself, and the objects and lists inside of it at any
+/// depth.
 fn descend<'a>(step: &Step, value: &'a Value, found: &mut Vec<&'a Value>) -> Result<()> {
     let mut inner = children(value).peekable();
     if inner.peek().is_some() {
@@ -186,7 +187,8 @@ fn holds(step: &Step, filter: &Filter, element: &Value) -> Result<bool> {
     }
 }
 
-/// Returns the value of an operand; None if it is missing. Several values are an error.
+/// Returns the value of an operand. Returns None if the operand has no value, and an error if it has several
+/// values.
 fn operand<'a>(step: &Step, operand: &'a Operand, element: &'a Value) -> Result<Option<&'a Value>> {
     let found = match operand {
         Operand::Literal(value) => vec![value],
@@ -212,7 +214,7 @@ fn compare(left: &Value, operator: Operator, right: &Value) -> bool {
     }
 }
 
-/// Returns the order of two values; None if they have no order.
+/// Returns the order of two values; None if such values have no order.
 pub(in crate::cli) fn order(left: &Value, right: &Value) -> Option<Ordering> {
     match (left, right) {
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),

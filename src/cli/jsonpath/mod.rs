@@ -1,8 +1,8 @@
 //! kubectl's dialect of JSONPath: `{.items[*].metadata.name}`, `{range …}…{end}`, filters, slices and unions.
 //!
-//! Invariants: pure. A template has at most [`MAX_TEMPLATE`] bytes, nests at most [`MAX_DEPTH`] levels and
-//! finds at most [`MAX_RESULTS`] values, so that no template uses up the node's memory. As with kubectl, a
-//! missing field is no error and yields nothing.
+//! Invariants: pure. A template has at most [`MAX_TEMPLATE`] bytes, nests at most [`MAX_DEPTH`] levels and finds
+//! at most [`MAX_RESULTS`] values, so no template uses up the node's memory. As with kubectl, a missing field is
+//! no error and yields nothing.
 
 mod eval;
 mod parse;
@@ -63,7 +63,7 @@ struct Step {
 #[derive(Clone, Debug, PartialEq)]
 enum StepKind {
     Field(String),
-    /// All elements of a list or values of an object.
+    /// All elements of a list, or all values of an object.
     Wildcard,
     /// The value itself and all objects and lists in it, at any depth.
     Recursive,

@@ -113,7 +113,8 @@ impl Parser {
         read
     }
 
-    /// Parses nodes up to the end, or up to the `{end}` of a range.
+    /// Parses nodes up to the end of the template. If `in_range` is true, parses nodes up to the `{end}` of the
+    /// range.
     fn nodes(&mut self, in_range: bool) -> Result<Vec<Node>> {
         let mut nodes = Vec::new();
         loop {
@@ -211,7 +212,7 @@ impl Parser {
         Ok(Path(steps))
     }
 
-    /// Parses steps until something else follows.
+    /// Parses the steps of a path, up to the first character that begins no step.
     fn path(&mut self) -> Result<Path> {
         let mut steps: Vec<Step> = Vec::new();
         loop {
@@ -252,7 +253,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Parses a name up to a character that cannot be part of it. `\` makes the next character part of the
+    /// Parses a name up to a character that cannot be part of a name. `\` makes the next character part of the
     /// name.
     fn name(&mut self) -> Result<String> {
         let mut name = String::new();
@@ -371,8 +372,8 @@ impl Parser {
         }
     }
 
-    /// Parses a filter: a comparison `(left op right)`, or `(path)`, which checks that the path finds
-    /// something.
+    /// Parses a filter. The filter `(left op right)` compares two operands. The filter `(path)` checks that the
+    /// path finds a value.
     fn filter(&mut self) -> Result<Filter> {
         self.expect('(')?;
         let begun = self.at;

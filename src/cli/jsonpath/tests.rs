@@ -22,7 +22,7 @@ fn check_error(template: &str, at: usize, why: &str) {
     assert_eq!((error.at, error.why.as_str()), (at, why), "{template}");
 }
 
-/// A backslash needs a next character.
+/// A backslash at the end of a template is an error, because a backslash needs a next character.
 #[test]
 fn a_backslash_at_the_end_is_an_error() {
     check_error(r"{.a\", 5, "nothing stands after \\");

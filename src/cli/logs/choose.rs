@@ -14,7 +14,7 @@ use crate::pods::admission::Rejection;
 /// The annotation that names the default container of commands.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-/// The log of one instance of a container.
+/// The log of one instance of a container, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Full name of the pod.
@@ -113,8 +113,8 @@ pub fn defaulted(name: &str, regular: &[&str], init: &[&str]) -> String {
     format!("Defaulted container \"{name}\" out of: {}", all.join(", "))
 }
 
-/// Selects the logs of all these containers. A container without a log adds a note and does not prevent the
-/// others.
+/// Selects the logs of all these containers. For a container without a log, adds a note and continues with the
+/// next container.
 fn every(pod: &PodView, containers: &[&str], previous: bool) -> Result<Choice, String> {
     let mut choice = Choice::default();
     for name in containers {
@@ -140,7 +140,7 @@ fn target(pod: &PodView, container: &str, previous: bool) -> Result<Target, Stri
     Ok(Target::new(dir, pod, container, attempt))
 }
 
-/// Returns why the pod was not admitted, such as `OutOfcpu: Node didn't have enough resource: cpu`.
+/// Returns the reason why the pod was not admitted, such as `OutOfcpu: Node didn't have enough resource: cpu`.
 fn rejection(pod: &PodView) -> Option<String> {
     let Rejection { reason, message } = Rejection::of(&pod.status)?;
     Some(format!("{reason}: {message}"))

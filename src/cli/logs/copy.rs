@@ -1,7 +1,8 @@
-//! Copies logs to the output: one after the other, or in turns while they are followed.
+//! Copies logs to the output. Logs that are not followed are copied one after another. Logs that are followed take
+//! turns.
 //!
-//! Invariants: lines are never mixed. While logs are followed, each log gets at most [`STEPS`] reads in its
-//! turn, so that a container that writes much does not delay the lines of another.
+//! Invariants: lines are never mixed. While logs are followed, each log gets at most [`STEPS`] reads in its turn.
+//! So a container that writes much does not delay the lines of another container.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -17,7 +18,7 @@ use crate::face::views::Snapshot;
 
 /// The time between two looks at followed logs.
 const POLL: Duration = Duration::from_millis(100);
-/// The number of looks at the logs between two checks which containers are still running.
+/// The number of looks at the logs between two checks whether the containers are still running.
 const ASK_EVERY: u32 = 5;
 /// The largest number of reads of one log in one turn.
 const STEPS: u32 = 16;
@@ -82,7 +83,7 @@ impl<'a> Log<'a> {
         })
     }
 
-    /// Copies the next part of the log, and returns how far the reader has come.
+    /// Copies the next part of the log. Returns the reader's [`Progress`]: whether there may be more to read now.
     fn step(&mut self, out: &mut dyn Write) -> Result<Progress, CliError> {
         let mut out = Prefixed {
             out,
@@ -95,7 +96,8 @@ impl<'a> Log<'a> {
         })
     }
 
-    /// Copies at most `STEPS` parts of the log, and returns how far the reader has come.
+    /// Copies at most `STEPS` parts of the log. Returns the reader's [`Progress`]: whether there may be more to
+    /// read now.
     fn turn(&mut self, out: &mut dyn Write) -> Result<Progress, CliError> {
         for _ in 0..STEPS {
             match self.step(out)? {
@@ -106,7 +108,8 @@ impl<'a> Log<'a> {
         Ok(Progress::More)
     }
 
-    /// Copies the rest of the log. The last line is included even if it is incomplete.
+    /// Copies the part of the log that has not been copied yet. The last line is included even if this line is
+    /// incomplete.
     fn finish(mut self, out: &mut dyn Write) -> Result<(), CliError> {
         while self.step(out)? == Progress::More {}
         let mut out = Prefixed {
@@ -156,7 +159,7 @@ pub fn copy(targets: &[Target], form: &Form<'_>, out: &mut dyn Write) -> Result<
     Ok(out.flush()?)
 }
 
-/// Copies logs while they grow, as kubectl does, until each container has ended or the daemon has.
+/// Copies logs while they grow, as kubectl does. Ends when each container has ended, or when the daemon has ended.
 pub fn follow(
     targets: &[Target],
     form: &Form<'_>,
@@ -166,8 +169,8 @@ pub fn follow(
     let open = targets.iter().map(|t| Log::open(t, form));
     let mut logs = open.collect::<Result<Vec<_>, _>>()?;
     for look in 0_u32.. {
-        // This check comes before the last read, so that a container that has ended has written everything by
-        // then.
+        // This check comes before the last read of each log. A container that has ended at the check has written
+        // everything before that read.
         let mut running = vec![true; logs.len()];
         if look % ASK_EVERY == 0 {
             running = witness.which_run(&logs.iter().map(|l| l.target).collect::<Vec<_>>())?;
@@ -252,7 +255,8 @@ mod tests {
         );
     }
 
-    /// Follows a log that has no shim, so that nothing writes it.
+    /// Without a daemon, following a log ends when no shim writes the log. The log of this test has no shim at
+    /// all.
     #[test]
     fn following_without_a_daemon_ends_with_the_shim() {
         let dir = tempfile::tempdir().unwrap();

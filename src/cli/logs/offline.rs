@@ -27,8 +27,8 @@ struct PodLogs {
 /// Finds the requested logs, and notes for the user.
 ///
 /// # Errors
-/// Returns a sentence if there is no log of such a pod or container, or if the pods are given by labels,
-/// which are not known without a daemon.
+/// Returns a sentence if there is no log of such a pod or container, or if the user selects pods by labels.
+/// Without a daemon, the labels of pods are not known.
 pub fn find(logs: &Logs, layout: &Layout) -> Result<Choice, String> {
     let Pods::Named(wanted) = &logs.pods else {
         return Err(
@@ -71,8 +71,8 @@ fn unknown(dir: &Path, e: NameError) -> String {
     }
 }
 
-/// Finds the pods that have logs in a directory. If several pods have had the same name, only the newest is
-/// returned.
+/// Finds the pods that have logs in a directory. If several pods have had the same name, only the newest of these
+/// pods is returned.
 fn pod_logs(dir: &Path) -> io::Result<Vec<PodLogs>> {
     let mut found: Vec<(SystemTime, PodLogs)> = Vec::new();
     for name in entries(dir)? {
@@ -127,7 +127,7 @@ fn last_change(pod: &Path) -> SystemTime {
         .unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Returns each container with the numbers of its instances that have a log, newest first.
+/// Returns each container that has logs. The numbers are the container's instances that have a log, newest first.
 fn instances(pod: &Path) -> io::Result<Vec<(String, Vec<u32>)>> {
     let mut found = Vec::new();
     for container in entries(pod)? {
@@ -203,7 +203,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             let file = fs::File::create(&path).unwrap();
             let hour = std::time::Duration::from_secs(3600);
-            // Each file is newer than the one before, and newer than the directories.
+            // Each file is newer than the file before it, and newer than the directories.
             let time = SystemTime::now() + hour * (age as u32 + 1);
             file.set_modified(time).unwrap();
         }
@@ -228,7 +228,8 @@ mod tests {
         }
     }
 
-    /// Checks the logs found for a line. The line has a pod, a container or `*`, and optionally `-p`.
+    /// Checks which logs `find` selects for the arguments in `line`: the name of a pod, then the name of a
+    /// container or `*` for all, and optionally `-p`.
     #[track_caller]
     fn check(files: &[&str], line: &str, expected: Result<&[&str], &str>) {
         let (_root, layout) = world(files);

@@ -10,7 +10,7 @@ const NONE: &str = "<none>";
 /// The largest number of columns.
 pub const MAX_COLUMNS: usize = 64;
 
-/// The columns in order, each with its header and path.
+/// The columns that the user chooses, in order. Each column has a header and a path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CustomColumns(Vec<(String, Path)>);
 

@@ -16,8 +16,9 @@ pub fn write_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", escape_unsafe(String::from_utf8_lossy(&json)))
 }
 
-/// Escapes characters that are unsafe on a terminal. JSON itself escapes control characters below U+0020.
-/// Other unsafe characters occur only in strings, where the escaped form means the same.
+/// Escapes characters that are unsafe on a terminal. JSON itself escapes control characters below U+0020. Other
+/// unsafe characters occur only in strings. In a JSON string, the escaped form of a character means the same
+/// character.
 pub fn escape_unsafe(json: Cow<'_, str>) -> Cow<'_, str> {
     let is_special = |c: char| c > '~' && is_unsafe(c);
     if !json.contains(is_special) {

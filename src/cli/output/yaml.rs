@@ -1,7 +1,7 @@
-//! Prints YAML as kubectl does: two spaces for each level, lists at the indentation of their key, and quotes
-//! only where a text could be read as something else.
+//! Prints YAML as kubectl does: two spaces for each level, lists at the indentation of their key, and quotes only
+//! around a text that a reader could take for another value.
 //!
-//! Invariants: pure. Every text reads back as itself in YAML 1.1 and 1.2. Control characters and invisible
+//! Invariants: pure. A reader of YAML 1.1 or 1.2 gets every text back unchanged. Control characters and invisible
 //! characters are always escaped.
 
 use std::fmt::Write as _;
@@ -138,8 +138,8 @@ fn quoted(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Tells whether a character must be escaped: a terminal acts on it, or a YAML reader takes it for the end of
-/// a line or refuses it.
+/// Tells whether a character must be escaped: a terminal acts on the character, or a YAML reader refuses it or
+/// takes it for the end of a line.
 fn needs_escape(c: char) -> bool {
     is_unsafe(c) || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
@@ -332,7 +332,7 @@ mod tests {
             "a[0]",
             "$(X)",
         ] {
-            // Some readers take 0x for a number without digits, so it is quoted.
+            // Some readers take `0x` for a number without digits, so podprobe quotes it.
             match text {
                 "0x" => check_text(text, "\"0x\""),
                 _ => check_text(text, text),

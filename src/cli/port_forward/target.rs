@@ -9,7 +9,7 @@ use crate::cli::names::missing;
 use crate::face::views::{PodView, Snapshot};
 use crate::net::services::view::{PortView, ServiceView};
 
-/// The pod or service to forward to.
+/// The pod or service to which connections are forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum To {
     Pod(String),
@@ -31,7 +31,7 @@ impl To {
 /// A port of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Local {
-    /// A port with the number that the port of the pod or service has.
+    /// The number of the port of the pod or service.
     Same,
     /// This number; 0 means any free port.
     Number(u16),
@@ -82,7 +82,7 @@ pub(super) fn of_pod(port: &Port, pod: &PodView) -> Result<u16, String> {
 /// Finds the service with this name.
 ///
 /// # Errors
-/// Returns a sentence if there is no such service, or if several namespaces have one.
+/// Returns a sentence if there is no such service, or if several namespaces have a service with this name.
 pub(super) fn service<'a>(
     all: &'a [ServiceView],
     namespace: Option<&str>,
@@ -106,7 +106,7 @@ pub(super) fn service<'a>(
     }
 }
 
-/// Chooses a pod of the service: one that gets traffic, else any running pod, as kubectl does.
+/// Chooses a pod of the service, as kubectl does: a pod that gets traffic, or if there is none, any running pod.
 ///
 /// # Errors
 /// Returns a sentence if the service has no running pod.
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(of(Port::Number(82)), Err(none.into()));
         let udp = "port 53 of service web is UDP, and port-forward leads TCP connections";
         assert_eq!(of(Port::Number(53)), Err(udp.into()));
-        // Users often want to look into a pod that is not ready.
+        // A pod that is not ready can be chosen, because users often want to look into such a pod.
         let mut unready = web(false);
         unready.pods.truncate(1);
         assert_eq!(pod_of(&unready, &snapshot).unwrap().uid(), "a-edge");

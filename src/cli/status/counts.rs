@@ -1,4 +1,4 @@
-//! Counts the pods, probes and services on the node, and how many of them are fine.
+//! Counts the pods, probes and services on the node, and counts how many of these are fine.
 //!
 //! Invariants: pure.
 

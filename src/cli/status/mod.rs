@@ -1,5 +1,5 @@
-//! The verb `status`: tells on one screen whether all is well. If not, it shows the three most important
-//! problems, why they exist, and what to do.
+//! The verb `status`: tells on one screen whether all is well. Otherwise shows the three most important problems,
+//! each with its cause and what to do.
 
 mod counts;
 
@@ -22,8 +22,8 @@ use crate::face::views::findings::{Facts, Finding, findings};
 
 /// The largest number of problems on the screen.
 const SHOWN: usize = 3;
-/// The least free space for the daemon's files in bytes: 64 MiB. With less, the daemon will soon be unable to
-/// write them.
+/// The least free space for the daemon's files in bytes: 64 MiB. With less free space, the daemon will soon be
+/// unable to write its files.
 const LEAST_ROOM: u64 = 64 << 20;
 
 /// The verb `status`.
@@ -105,8 +105,8 @@ pub fn run(status: &Status, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     Ok(ExitCode::from(u8::from(!wrong.is_empty())))
 }
 
-/// Returns a sentence if the disk of this directory has too little free space. The daemon is on this machine,
-/// because it is reached by a unix socket, so the disk is the daemon's.
+/// Returns a sentence if the disk of this directory has too little free space. The daemon is reached by a unix
+/// socket, so it runs on this machine and uses this disk.
 // These numbers have 32 bits on some machines.
 #[allow(clippy::useless_conversion)]
 fn full_disk(dir: &Path) -> Option<String> {
@@ -140,8 +140,8 @@ fn text(wrong: &[Finding], counts: &Counts) -> String {
     text
 }
 
-/// Returns the counts as text, such as `3 pods ready, 4 probes passing, 1 service served`. Parts with a count
-/// of zero are left out, except the pods.
+/// Returns the counts as text, such as `3 pods ready, 4 probes passing, 1 service served`. Leaves out counts of
+/// zero, except the count of pods.
 fn counted(c: &Counts) -> String {
     let of = |some: usize, all: usize| {
         if some == all {

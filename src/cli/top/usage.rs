@@ -1,7 +1,7 @@
 //! The form `top pods`: shows the processor time and memory that pods use, in the columns of `kubectl top
 //! pods`.
 //!
-//! Invariants: [`rows`] is pure. A rate needs two measurements, at least a second apart.
+//! Invariants: [`rows`] is pure. A rate of processor time needs two measurements that are at least a second apart.
 
 use std::cmp::Reverse;
 use std::io::Write;
@@ -22,7 +22,7 @@ use crate::cli::suggest::did_you_mean;
 use crate::cli::table::write_rows;
 use crate::face::views::Snapshot;
 
-/// The time between two measurements. The daemon computes no rate over less than a second.
+/// The time between two measurements of processor time. The daemon computes no rate over less than a second.
 const APART: Duration = Duration::from_millis(1050);
 
 /// The arguments of `top pods`.
@@ -47,7 +47,8 @@ enum SortBy {
     Memory,
 }
 
-/// Tells whether the command line asks for the usage of pods.
+/// Tells whether the command line has the form `top pods`, which shows the usage of pods. Without words after the
+/// verb, `top` shows probes.
 pub(super) fn is_asked_for(raw: &Raw) -> bool {
     !raw.words.is_empty()
 }
@@ -134,7 +135,7 @@ fn wanted(usage: &Usage, snapshot: &Snapshot) -> Result<Vec<Wanted>, CliError> {
     pods.collect()
 }
 
-/// Tells whether a running pod or container has no known rate yet.
+/// Tells whether there is a running pod or container whose rate of processor time is not known yet.
 fn has_no_rate(figures: &Value) -> bool {
     let pods = figures["pods"].as_array().into_iter().flatten();
     pods.flat_map(|pod| {
