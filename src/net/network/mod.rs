@@ -278,9 +278,9 @@ impl PodNetwork for Collected {
     }
 }
 
-/// Returns the addresses of all interfaces in the caller's network namespace; empty if they cannot be read. Only
-/// the addresses are requested from the kernel. A list of the interfaces would be long, because each pod has an
-/// interface on the node.
+/// Returns the addresses of all interfaces in the caller's network namespace; the list is empty if the addresses
+/// cannot be read. Only the addresses are requested from the kernel. A list of the interfaces would be long,
+/// because each pod has an interface on the node.
 pub fn node_addresses() -> Vec<IpAddr> {
     let read = || rtnetlink::Rtnetlink::open()?.every_address();
     let all = read().ok().into_iter().flatten();
@@ -428,8 +428,9 @@ mod tests {
         collected.wait(Duration::ZERO, || panic!("it is done"));
     }
 
-    /// Tests that pods which are affected by a missing part of the kernel get a message about it. The test drops
-    /// CAP_NET_ADMIN. Without this capability the thread behaves like a node whose kernel cannot connect pods.
+    /// Tests that a pod gets a message about a missing part of the kernel only if the part affects the pod. The
+    /// test drops CAP_NET_ADMIN. Without this capability the thread behaves like a node whose kernel cannot
+    /// connect pods.
     #[test]
     fn what_the_kernel_lacks_is_told_to_the_pods_that_feel_it() {
         in_own_network(|| {

@@ -212,7 +212,7 @@ impl Rtnetlink {
         self.change(RouteNetlinkMessage::NewNeighbour(message), flags)
     }
 
-    /// Sets the hardware address of a neighbour permanently, so that no other machine can claim the IP
+    /// Sets the hardware address of a neighbour permanently. So no other machine can claim the neighbour's IP
     /// address.
     pub fn fix_neighbour(&mut self, ip: IpAddr, mac: [u8; 6], link: u32) -> io::Result<()> {
         let mut message = neighbour(ip, link);

@@ -2,7 +2,8 @@
 //! and writes it to the disk for the next daemon.
 //!
 //! Invariants: if the record cannot be read or written, services still work while this daemon runs. An error of
-//! writing is logged once. It is logged again if the error changes, or if a write has succeeded in between.
+//! writing is logged once. The error is logged again if its text changes, or if it comes back after a successful
+//! write.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,8 +46,8 @@ impl AllocationRecord {
         }
     }
 
-    /// Writes the allocations to the disk, if they are not written yet. After a failure the next call tries
-    /// again. Returns the error text if the log does not have it yet.
+    /// Writes the allocations to the disk, unless the disk has the same allocations already. After a failure the
+    /// next call tries again. Returns the error text if the log does not have it yet.
     pub(super) fn write(&mut self) -> Option<String> {
         if self.is_written {
             return None;

@@ -56,7 +56,7 @@ pub struct Deps {
     /// The value of `proxyMode` in the configuration.
     pub mode: ProxyMode,
     /// True if pods have only loopback. The process can enter the namespaces of such pods, but the packet filter
-    /// cannot reach them.
+    /// cannot reach such pods.
     pub loopback_only: bool,
     /// The id of this installation, a part of the names of tables ([`crate::base::paths::Layout::id`]).
     pub id: String,

@@ -63,7 +63,8 @@ impl KnownServices {
         }
         drop(known);
         if let Some(first) = &self.first {
-            // The write can fail only after 2^64 writes, and then the event is readable anyway.
+            // The write fails only if the counter of the event is full. An event with a full counter is readable
+            // anyway.
             let _ = first.write(1);
         }
     }

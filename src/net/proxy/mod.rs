@@ -83,8 +83,8 @@ pub struct Applied {
     pub full: bool,
     /// True if somebody else had removed or changed the programmed state.
     pub repaired: bool,
-    /// The number of tracked flows that this call ended because they led nowhere: UDP flows to endpoints that are
-    /// gone, and TCP flows that began before the first table.
+    /// The number of tracked flows that this call ended because such flows led nowhere: UDP flows to endpoints
+    /// that are gone, and TCP flows that began before the first table.
     pub flows_ended: usize,
     /// The number of endpoints that this data path cannot reach, because their pods have only loopback.
     pub unreachable: usize,
@@ -136,7 +136,7 @@ pub enum RoleError {
         "the table of services has {0} bytes as JSON, and the proxy takes {LONGEST}: remove services or endpoints"
     )]
     TooLong(usize),
-    /// The process sent no metrics in answer to a request for them.
+    /// The process sent an answer without metrics to a request for metrics.
     #[error("the proxy answered without metrics")]
     NoMetrics,
     /// The process uses another table than the table that was sent.

@@ -63,7 +63,7 @@ impl Node<'_> {
         let ranges = inputs.node.pod_cidrs;
         // The addresses of pods are added, because CNI plugins may give pods addresses outside of these ranges.
         let pods = inputs.pods.iter().flat_map(|pod| &pod.addresses);
-        // Link-local addresses are left out, because they come and go with the pods.
+        // Link-local addresses are left out, because such addresses come and go with the pods.
         let is_of_link = |ip: &&IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
         let of_node = self.addresses.iter().filter(|ip| !is_of_link(ip));
         let single = pods.chain(of_node).chain(addresses);

@@ -51,8 +51,8 @@ impl Pace {
         }
     }
 
-    /// Decides when the names `wanted` replace `applied`, which are in force. The first names come into force
-    /// at once, because a new pod waits for them.
+    /// Decides when the names `wanted` replace `applied`, which are in force. The first names come into force at
+    /// once, because a new pod waits for names.
     pub fn step_names(
         &mut self,
         now: Moment,

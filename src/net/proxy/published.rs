@@ -1,4 +1,4 @@
-//! The results that the thread `proxy` publishes: the current services, and ways to wait for them.
+//! The results that the thread `proxy` publishes: the current services, and ways to wait for services.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +21,7 @@ use crate::net::services::names::Names;
 use crate::net::services::pod_facts::PodFacts;
 use crate::net::services::view::{ServiceView, view};
 
-/// The results of the thread `proxy`. This thread writes them, and all other threads read them.
+/// The results of the thread `proxy`. The thread `proxy` writes these results, and all other threads read them.
 #[derive(Clone)]
 pub struct Published {
     /// The current services.

@@ -1,8 +1,8 @@
 //! The thread `proxy`: brings changes of pods and services into force.
 //!
 //! Invariants: the thread changes only the data path and the record of allocations, and reads everything else. The
-//! thread programs nothing until every source has delivered and the pods have statuses. Until then, the table of
-//! an earlier daemon stays in force.
+//! thread programs nothing until every source has delivered and the pods have statuses. Until the first table is
+//! programmed, the table of an earlier daemon stays in force.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -141,7 +141,7 @@ pub fn spawn(deps: Deps, stop: Receiver<()>, roster: &Roster) -> io::Result<Join
         if !is_stopped() {
             watch.wait(pulse);
         }
-        // The stop is checked before the turn, so that this last turn includes every change made before the
+        // The stop is checked before the turn. So the last turn includes every change that was made before the
         // stop.
         let is_last = is_stopped();
         watch.turn(is_last);
@@ -387,7 +387,7 @@ impl Watch {
             self.record.allocations(),
             Time::now(),
         );
-        // The record is not changed before every source has delivered, so that services of a late source keep
+        // The record is not changed before every source has delivered, because services of a late source must keep
         // their addresses.
         if self.deps.node.has_all() {
             self.record.set(assignment.record);

@@ -90,9 +90,9 @@ impl Bridge {
         pair::fix_port(kernel, bridge, port, attachment)
     }
 
-    /// Programs all of podprobe's tables again after any change of the packet filter that somebody else made.
-    /// This is done even if podprobe's chains look unchanged, because changed members of a set cannot be
-    /// seen.
+    /// Programs all of podprobe's tables again after any change of the packet filter that somebody else made. The
+    /// tables are programmed again even if podprobe's chains look unchanged, because podprobe cannot see whether
+    /// the members of a set have changed.
     fn mend_filter(&self, told: &mut Told, state: &State, round: &mut Round) -> io::Result<()> {
         let since = self.settings.filter.look_since(&told.filter);
         let since = since.map_err(io::Error::other)?;

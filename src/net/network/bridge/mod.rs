@@ -278,8 +278,8 @@ impl Bridge {
         pair::connect(&mut kernel, &bridge, attachment)
     }
 
-    /// Makes the lost record of a sandbox again, from its known addresses and the settings of its pod. From
-    /// then on these addresses are in use.
+    /// Makes the lost record of a sandbox again, from its known addresses and the settings of its pod. After this
+    /// call these addresses are in use.
     fn attach_again(
         &self,
         sandbox: &SandboxNetwork<'_>,

@@ -1,8 +1,8 @@
 //! The packet filter of the network of pods: programs the tables ([`super::tables`]) into the kernel.
 //!
-//! Invariants: each change is one transaction. A change of one pod costs the same on a node with few pods and
-//! on a node with many, because the kernel gets the difference only. The kernel gets all tables only if the
-//! tables themselves change, or if it is not certain that the kernel has what was programmed last.
+//! Invariants: each change is one transaction. A change of one pod costs the same on a node with few pods and on a
+//! node with many, because the kernel gets the difference only. The kernel gets all tables only if the tables
+//! themselves change, or if it is not certain that the kernel has the tables that were programmed last.
 
 use std::sync::Mutex;
 
@@ -41,7 +41,7 @@ pub(super) enum Since {
     Ours,
 }
 
-/// The tables as the kernel had them after the last transaction of podprobe.
+/// The tables that the kernel had after the last transaction of podprobe.
 #[derive(Debug, Default)]
 pub(super) struct Programmed {
     generation: u32,

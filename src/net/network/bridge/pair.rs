@@ -58,7 +58,7 @@ pub(super) fn fix_port(
 }
 
 /// Tells whether an interface is the node's end of a veth pair at this bridge. Returns false if there is no
-/// bridge, because then nobody can say to which installation the interface belongs.
+/// bridge. Without the bridge nobody can say to which installation the interface belongs.
 pub(super) fn is_port(link: &Link, bridge: Option<&Link>) -> bool {
     let at_bridge = link.master.is_some() && link.master == bridge.map(|b| b.index);
     link.is_veth && at_bridge && link.name.starts_with(PORT_PREFIX)

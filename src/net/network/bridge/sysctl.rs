@@ -53,7 +53,7 @@ pub(super) fn of_a_pod(interface: &str, has_v6: bool) {
 
 /// Makes the node forward IPv6, unless the node does so already. A node that forwards ignores router
 /// advertisements unless `accept_ra` is 2. So this function sets `accept_ra` to 2 on each interface that accepted
-/// them.
+/// router advertisements.
 fn forward_v6() {
     let all = "ipv6/conf/all/forwarding";
     if get(all).as_deref() == Some("1") {

@@ -38,7 +38,8 @@ type Ranges = BTreeSet<(IpAddr, u8)>;
 /// The elements of each set, by the name of the set.
 type Members = BTreeMap<&'static str, Vec<Element>>;
 
-/// A port of the node that leads to a pod: host address if the pod names one, protocol, and port number.
+/// A port of the node that leads to a pod: the host address or None if the pod names no host address, the
+/// protocol, and the port number.
 type NodePort = (Option<IpAddr>, Protocol, u16);
 
 /// The address and port to which each port of the node leads.
@@ -151,8 +152,8 @@ impl Tables {
                 "postrouting",
                 Some(base(ChainType::Nat, Hook::Postrouting, 100)),
             )
-            // A pod may send to itself through a port of the node. It would answer itself directly, not through
-            // the node, so its address is masqueraded.
+            // A pod may send to itself through a port of the node. Such a pod would answer itself directly, not
+            // through the node, so its address is masqueraded.
             .add_rule(
                 "postrouting",
                 Rule::new()
@@ -189,7 +190,7 @@ fn ranges(attachments: &Attachments, family: Family) -> Option<Ranges> {
     Some(found)
 }
 
-/// Returns the sandboxes of `of` that are missing or different in `others`.
+/// Returns the sandboxes in `of` that `others` does not have or has with other data.
 fn others<'a>(of: &'a Attachments, others: &Attachments) -> Vec<&'a Attachment> {
     let mut others = others.iter().peekable();
     let is_other = |one: &(&String, &Arc<Attachment>)| {
@@ -275,7 +276,7 @@ fn node_ports(
             }
         }
     }
-    // Ports on loopback are left out, because the proxy serves them.
+    // Ports on loopback are left out, because the role `proxy` serves these ports.
     let is_ours = |ip: &IpAddr| is_of(*ip, family) && !ip.is_loopback();
     found.retain(|(ip, ..), _| ip.as_ref().is_none_or(is_ours));
     found

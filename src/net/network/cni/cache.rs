@@ -107,7 +107,7 @@ impl Cache {
         })
     }
 
-    /// Removes the temporary files of daemons that were killed while they wrote an entry.
+    /// Removes temporary files that a daemon has left because it was killed while it wrote an entry.
     pub(super) fn sweep(&self) {
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let path = entry.path();

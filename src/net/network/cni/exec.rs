@@ -200,8 +200,8 @@ fn drain(
     trim: impl Fn(&mut Vec<u8>),
 ) -> io::Result<()> {
     let mut buffer = [0; 16 << 10];
-    // A pipe holds 64 KiB. The loop is limited, so that a plugin that writes faster than podprobe reads
-    // cannot delay the time limit.
+    // A pipe holds 64 KiB. The loop is limited, because a plugin that writes faster than podprobe reads must not
+    // delay the check of the time limit.
     for _ in 0..8 {
         let Some(file) = pipe else { return Ok(()) };
         match file.read(&mut buffer) {

@@ -365,7 +365,8 @@ impl PodNetwork for CniNetwork {
     }
 }
 
-/// Returns device and inode of a network namespace. Fails if plugins themselves run in this namespace.
+/// Returns device and inode of a network namespace. Fails if this namespace is the namespace in which plugins
+/// themselves run.
 fn foreign_namespace(netns: &Path) -> Result<String, CniError> {
     let of = |path: &Path| fs::metadata(path).map(|m| format!("{}:{}", m.dev(), m.ino()));
     let unusable = |e| cannot("use the network namespace", netns, e);

@@ -14,8 +14,8 @@ use super::Health;
 use super::answer::{Asked, MAX_HEAD, question};
 use crate::base::clock::Moment;
 
-/// The largest number of connections. A further connection replaces the oldest, so that idle clients do not
-/// block others.
+/// The largest number of connections. A further connection replaces the oldest connection. So idle clients do not
+/// block other clients.
 pub(super) const MAX: usize = 64;
 /// The longest time for which a connection lives.
 const LIMIT: Duration = Duration::from_secs(5);

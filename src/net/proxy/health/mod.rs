@@ -116,7 +116,8 @@ impl Health {
     }
 
     fn wake(&self) {
-        // The write can fail only after 2^64 writes, and then the event is readable anyway.
+        // The write fails only if the counter of the event is full. An event with a full counter is readable
+        // anyway.
         let _ = self.wake.write(1);
     }
 

@@ -1,5 +1,5 @@
-//! Tests the server with real sockets on loopback. Each test calls the server's steps itself, so that no test
-//! depends on timing.
+//! Tests the server with real sockets on loopback. Each test calls the server's steps itself, so no test depends
+//! on timing.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -91,7 +91,7 @@ fn a_client_that_sends_too_much_gets_its_answer() {
     assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
 }
 
-/// Idle clients do not block others, and the number of connections stays limited.
+/// Idle clients do not block other clients, and the number of connections stays limited.
 #[test]
 fn silent_clients_keep_nobody_out() {
     let (mut server, _, at) = server();

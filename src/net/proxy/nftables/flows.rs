@@ -2,8 +2,9 @@
 //! to a clusterIP that began before there was a rule to translate them.
 //!
 //! Other TCP flows are left alone. An endpoint that is gone closes its connections itself, and an endpoint that is
-//! only unready may finish them. An untranslated flow reaches no endpoint. But the kernel keeps its entry for up
-//! to two minutes. If the client used the same port again in this time, the kernel would refuse the client.
+//! only unready may finish its connections. An untranslated flow reaches no endpoint. But the kernel keeps its
+//! entry for up to two minutes. If the client used the same port again in this time, the kernel would refuse the
+//! client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

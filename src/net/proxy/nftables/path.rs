@@ -334,8 +334,8 @@ impl DataPath for Nftables {
     }
 }
 
-/// Counts the endpoints to which the kernel cannot send, because they are reachable only inside of their pod's
-/// namespace.
+/// Counts the endpoints to which the kernel cannot send, because these endpoints are reachable only inside of
+/// their pod's namespace.
 fn unreachable(table: &ServiceTable) -> usize {
     let backends = table
         .services

@@ -208,8 +208,8 @@ fn external_rules(
     names: &Names,
     (inside, outside): (Fate, Fate),
 ) -> Vec<Rule> {
-    // If clients inside get the same endpoints here as on the clusterIP, they use the chain of the clusterIP. So a
-    // client keeps its endpoint on all addresses of the service.
+    // If clients inside get the same endpoints on these addresses as on the clusterIP, their packets go to the
+    // chain of the clusterIP. So a client keeps its endpoint on all addresses of the service.
     let chain = match *entry.inside() == entry.internal {
         true => &names.service,
         false => &names.inside,

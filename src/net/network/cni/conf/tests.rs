@@ -5,7 +5,8 @@ use super::*;
 use crate::net::network::cni::{Loaded, load};
 
 fn text(text: &str) -> Vec<u8> {
-    // The tests use apostrophes in place of quotation marks, because they are easier to read.
+    // The tests use apostrophes in place of quotation marks, because apostrophes are easier to read in Rust
+    // strings.
     text.replace('\'', "\"").into_bytes()
 }
 
