@@ -69,7 +69,7 @@ it would replace has objects that it has not. Exit code 1 then.
 pub struct Apply {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Sources of the objects. There is at least one.
+    /// Sources of the objects. There is at least one source.
     files: Vec<Source>,
     /// Longest time to wait for the pods (`--wait`); None means that the verb does not wait.
     pub wait: Option<Duration>,
@@ -192,7 +192,7 @@ fn check(args: &Apply, node_name: &str, new: &[New], err: &mut dyn Write) -> Res
     }
 }
 
-/// Plans which file each text is written to. The plan is None for a text that has no objects for this node and
+/// Plans to which file each text is written. The plan is None for a text that has no objects for this node and
 /// replaces no file. Updates `there`, the content of the directory, to the content after the plans are carried
 /// out.
 fn plans(

@@ -167,7 +167,7 @@ impl Client {
             .map(Arc::new)
     }
 
-    /// Waits for changes after a version, for at most [`WATCH_CEILING`], and returns them.
+    /// Waits for changes after a version, for at most [`WATCH_CEILING`], and returns the changes.
     pub fn watch(&mut self, after: u64) -> Result<SnapshotUpdate, ClientError> {
         let call = Call::get(format!("{API}/watch?after={after}"));
         self.json(&call.within(WATCH_CEILING + ANSWER))

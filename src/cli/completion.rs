@@ -94,7 +94,7 @@ fn words(verb: &Verb) -> Words {
     words
 }
 
-/// Joins the options as a user types them, separated by spaces: `--output -o`.
+/// Joins the options in the form that a user types, separated by spaces: `--output -o`.
 fn typed<'a>(options: impl IntoIterator<Item = &'a Opt>) -> String {
     let mut text: Vec<String> = Vec::new();
     for option in options {

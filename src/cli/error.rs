@@ -21,7 +21,7 @@ pub enum CliError {
     CannotRun(String),
     /// The work failed, and the verb has already printed the cause (exit code 1).
     Reported,
-    /// The reader of the output has closed the pipe (`| head`). That is no failure and has no message.
+    /// The reader of the output has closed the pipe (`| head`). A closed pipe is no failure and has no message.
     BrokenPipe,
 }
 

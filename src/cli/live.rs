@@ -126,7 +126,8 @@ fn pulls(snapshot: &Snapshot) -> Vec<(&PodView, &ImagePull)> {
         .collect()
 }
 
-/// Returns the line of a running pull. The most important words come first, because a narrow terminal cuts the end.
+/// Returns the line of a running pull. The most important words come first, because a narrow terminal cuts the end
+/// of the line.
 fn pull_line(pod: &PodView, pull: &ImagePull, now: Time, width: usize) -> String {
     let state = pull_text::state(pull);
     let percent = state.and_then(pull_text::percent).unwrap_or_default();

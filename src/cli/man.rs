@@ -107,7 +107,7 @@ fn section(help: &str, page: &mut String) {
     }
 }
 
-/// Escapes text for roff, so that no line begins a request and every character is printed as it is.
+/// Escapes text for roff. No line of the result begins a request, and roff prints every character unchanged.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     let mut at_line_start = true;

@@ -152,8 +152,8 @@ impl Watched {
         })
     }
 
-    /// Locks the directory, and waits until no other verb writes to it. Without the lock, two verbs would plan
-    /// with the same files at the same time, and write to the same temporary file.
+    /// Locks the directory, and waits until no other verb writes to the directory. Without the lock, two verbs
+    /// would plan with the same files at the same time, and write to the same temporary file.
     ///
     /// # Errors
     /// Returns a [`CliError`] if the directory cannot be locked.

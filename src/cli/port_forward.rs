@@ -1,8 +1,8 @@
 //! The verb `port-forward`: forwards ports of this machine to ports of a pod. The pod may be chosen from a
 //! service.
 //!
-//! Invariants: at most [`MAX_CONNECTIONS`] connections are open at a time, each with its own thread and
-//! stream. A connection that fails does not affect the others or the listeners.
+//! Invariants: at most [`MAX_CONNECTIONS`] connections are open at a time, each with its own thread and stream. A
+//! connection that fails affects neither the listeners nor the further connections.
 
 mod target;
 

@@ -31,7 +31,8 @@ pub type NamedProbe = (String, ProbeType);
 /// Parses a type of probes.
 ///
 /// # Errors
-/// Returns a sentence if there is no such type. The sentence names the three types, and the most similar of them.
+/// Returns a sentence if there is no such type. The sentence names the three types, and the type that is most
+/// similar to the word.
 pub fn parse_type(word: &str) -> Result<ProbeType, String> {
     let lower = word.to_lowercase();
     let words = ProbeType::ALL.map(ProbeType::word);

@@ -1,5 +1,5 @@
-//! The lines below a table. They are about files whose content is not in use, and about a daemon whose sync loop
-//! has stopped.
+//! The lines below a table. These lines are about files whose content is not in use, and about a daemon whose sync
+//! loop has stopped.
 
 use std::io::{self, Write};
 

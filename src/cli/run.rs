@@ -211,8 +211,8 @@ pub(super) fn log_to(target: env_logger::Target) {
         .target(target)
         .format(|out, record| {
             let (time, level) = (out.timestamp_millis(), record.level());
-            // The second and later lines of a message are indented, so they cannot be mistaken for messages of
-            // their own.
+            // The second and later lines of a message are indented, because such a line could be mistaken for a
+            // message of its own.
             let text = record.args().to_string().replace('\n', "\n    ");
             let text = printable(&text);
             writeln!(out, "[{time} {level:<5} {}] {text}", record.target())

@@ -4,7 +4,8 @@
 //!
 //! Invariants: every verb writes through [`Printable`], which escapes all control characters except newline and
 //! tab, and all invisible characters that change the order or the look of a line. Only `logs`, `cp` and the
-//! streams of containers do not use [`Printable`]. They pass on bytes unchanged, as kubectl does.
+//! streams of containers do not use [`Printable`]. These verbs and streams pass on bytes unchanged, as kubectl
+//! does.
 
 use std::io::{self, Write};
 

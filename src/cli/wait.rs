@@ -55,7 +55,7 @@ is over.
 pub struct Wait {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Names of the pods to wait for. There is at least one.
+    /// Names of the pods to wait for. There is at least one name.
     pub pods: Vec<String>,
     /// Namespace of the pods; None means all namespaces.
     pub namespace: Option<String>,

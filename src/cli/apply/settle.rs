@@ -33,7 +33,7 @@ const STEP: Duration = Duration::from_millis(20);
 pub(super) struct Expected {
     /// The files of the plans, written or unchanged.
     files: Vec<PathBuf>,
-    /// The pods as the files define them.
+    /// The pods, with the content that the files define.
     pods: Vec<Value>,
     /// The objects in files with at least one new object.
     objects: Vec<ObjectKey>,
@@ -83,7 +83,7 @@ fn is_listed(key: &ObjectKey) -> bool {
     !matches!(key.kind, ObjectKind::EndpointSlice | ObjectKind::Endpoints)
 }
 
-/// Returns the pod without the annotations that say when and from which source it was read.
+/// Returns the pod without the annotations that say when and from which source the pod was read.
 fn bare(mut pod: Value) -> Value {
     let annotations = pod.pointer_mut("/metadata/annotations");
     if let Some(annotations) = annotations.and_then(Value::as_object_mut) {

@@ -1,4 +1,4 @@
-//! The facts about a node that `check-host` collects before it judges them.
+//! The facts about a node that `check-host` collects and then judges.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};

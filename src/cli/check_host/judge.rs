@@ -17,7 +17,8 @@ const OLDEST_KERNEL: (u32, u32) = (5, 12);
 /// The first kernel that can keep a tmpfs out of swap.
 const NO_SWAP_KERNEL: (u32, u32) = (6, 4);
 
-/// Judges all facts. More basic facts come first, because they often explain the later findings.
+/// Judges all facts. Findings about basic facts come first, because a finding about a basic fact often explains
+/// the later findings.
 pub fn judge(facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![root(facts), kernel(facts)];
     findings.extend(

@@ -9,8 +9,8 @@ use super::finding::Finding;
 use crate::base::clock::Time;
 use crate::cli::human::{duration, size};
 
-/// The number of inotify watches and instances that must be free. podprobe itself needs only a few, but
-/// containers and other programs of root share the limits.
+/// The number of inotify watches and instances that must be free. podprobe itself needs only a few watches and
+/// instances, but containers and other programs of root share the limits.
 const LEAST_WATCHES: u64 = 64;
 const LEAST_INSTANCES: u64 = 8;
 /// 2026-01-01, as time since 1970. Certificates that are in use today were not valid before this date, so an

@@ -111,7 +111,7 @@ pub struct Body {
     stream: UnixStream,
     status: u16,
     framing: Framing,
-    /// Bytes of the body that have arrived. The caller has read the first `taken` of them.
+    /// Bytes of the body that have arrived. The caller has read the first `taken` bytes of this buffer.
     piece: Vec<u8>,
     taken: usize,
     input: Vec<u8>,

@@ -273,8 +273,8 @@ fn conditions(w: &mut String, pod: &PodView) {
     }
     put!(w, "Conditions:\n  Type\tStatus");
     for c in &pod.status.conditions {
-        // Unlike kubectl, this output shows the reason and the message of a condition, because they say why a pod
-        // is not ready.
+        // Unlike kubectl, this output shows the reason and the message of a condition, because reason and message
+        // say why a pod is not ready.
         let why = [c.reason.as_str(), &c.message]
             .into_iter()
             .filter(|s| !s.is_empty())

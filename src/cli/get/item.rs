@@ -1,4 +1,4 @@
-//! Rows, each with the object that the row shows. `get` prints them in the same way for every kind.
+//! Rows, each with the object that the row shows. `get` prints the rows of every kind in the same way.
 
 use serde_json::Value;
 

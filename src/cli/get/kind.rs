@@ -268,7 +268,7 @@ fn named(kind: Kind, word: &str) -> Result<String, String> {
 }
 
 fn unknown(word: &str, is_pair: bool) -> String {
-    // Very short words are not suggested, because they resemble any word.
+    // Very short words are not suggested, because a very short word resembles any word.
     let words = Kind::ALL.into_iter().flat_map(|kind| kind.facts().words);
     let likely = did_you_mean(word, words.copied().filter(|w| w.len() > 3), "");
     if !likely.is_empty() {

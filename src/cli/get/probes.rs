@@ -182,7 +182,7 @@ fn latency(micros: u64) -> String {
     go_duration(std::time::Duration::from_micros(rounded(micros)))
 }
 
-/// Returns a probe in the form of an API object, so that `jsonpath` and `custom-columns` can read it.
+/// Returns a probe in the form of an API object, which `jsonpath` and `custom-columns` can read.
 fn object(pod: &PodView, probe: &NamedProbe, known: &Known<'_>) -> Value {
     let (container, probe_type) = probe;
     let (name, namespace) = (columns::name(pod), columns::namespace(pod));

@@ -78,8 +78,8 @@ fn some(all: &[&str]) -> String {
     }
 }
 
-/// Returns the metadata of an object. Endpoints and slices have the labels of their service, as an API
-/// server's controllers set them.
+/// Returns the metadata of an object. Endpoints and slices have the labels of their service. An API server's
+/// controllers set the same labels.
 fn metadata(service: &ServiceView) -> Value {
     let mut metadata = json!({"name": service.name, "namespace": service.namespace});
     if !service.labels.is_empty() {

@@ -42,7 +42,7 @@ impl Target {
     }
 }
 
-/// The selected logs, and notes about them.
+/// The selected logs, and notes about the selection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// The logs, in the order of the pod's containers. Init containers come first.

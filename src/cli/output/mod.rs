@@ -82,8 +82,8 @@ impl Output {
     }
 }
 
-/// Returns several objects as a v1 `List`, as kubectl prints them. Refused files are not objects, so they are
-/// in the metadata of the list.
+/// Returns several objects as a v1 `List`, as kubectl prints several objects. Refused files are not objects, so
+/// the metadata of the list holds the refused files.
 pub fn list(items: Vec<Value>, refused: Option<Value>) -> Value {
     let mut list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items});
     if let Some(refused) = refused {
