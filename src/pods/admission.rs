@@ -1,4 +1,5 @@
-//! Admission: decides whether a pod may run on this node beside the pods that already run (kubelet-probes 10). Pure.
+//! Admission: decides whether a pod may run on this node beside the pods that already run (kubelet-probes 10). All
+//! functions are pure.
 //!
 //! A pod is rejected for the first reason in the order of kubelet-probes 10. No pod is evicted to make room for another.
 //! Taints do not count, because static pods tolerate them. The sync loop decides which pod waits for room and in which
@@ -29,14 +30,14 @@ pub struct Node {
     pub name: String,
     /// The labels of the node: see [`node_labels`].
     pub labels: BTreeMap<String, String>,
-    /// The processors in thousandths. 0 means that the amount is unknown, and then no pod is rejected for lack of
+    /// The number of processors in thousandths. 0 means that the number is unknown. No pod is then rejected for lack of
     /// processors.
     pub cpu_milli: i64,
-    /// The memory in bytes, including huge pages. 0 means that the amount is unknown.
+    /// The size of the memory in bytes, including huge pages. 0 means that the size is unknown.
     pub memory: i64,
     /// The huge pages in bytes, by resource name such as `hugepages-2Mi`.
     pub huge_pages: BTreeMap<String, i64>,
-    /// The most pods on the node (`maxPods`).
+    /// The largest number of pods on the node (`maxPods`).
     pub max_pods: usize,
     /// The kernel parameters that pods may set.
     pub sysctls: SysctlAllowlist,
@@ -69,7 +70,7 @@ pub fn node_labels(name: &str, configured: &BTreeMap<String, String>) -> BTreeMa
 pub struct Rejection {
     /// The reason for the rejection, in one word.
     pub reason: Cow<'static, str>,
-    /// The kubelet's sentence, with the part of the pod that it is about.
+    /// The kubelet's sentence about the rejection. The sentence names the part of the pod that caused the rejection.
     pub message: String,
 }
 
@@ -253,8 +254,8 @@ fn resources(pod: &Pod, node: &Node, taken: &Taken) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Returns the node's amount of each resource that the pod may lack. Unknown amounts are left out. Memory in huge pages
-/// does not count as memory.
+/// Returns the node's amount of each resource for which a lack can reject the pod, except processors and memory of an
+/// unknown amount. Memory in huge pages does not count as memory.
 fn capacities<'a>(pod: &'a Pod, node: &Node) -> Vec<(&'a str, i64)> {
     let huge = node.huge_pages.values();
     let memory = huge.fold(node.memory, |left, huge| left.saturating_sub(*huge).max(0));

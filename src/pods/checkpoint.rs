@@ -1,10 +1,10 @@
-//! The checkpoint file: the statuses of the last daemon on disk. With it readiness, start times and restart counts
-//! survive a restart of the daemon.
+//! The checkpoint file: the statuses of the last daemon on disk. With the file, readiness, start times and restart
+//! counts survive a restart of the daemon.
 //!
 //! Invariants: if the file is missing, old or corrupt, only history and the conditions that clients have set are lost.
-//! The file is replaced atomically (temporary file, fsync, rename). It is written at once after a status has changed,
-//! in the long run at most once in [`INTERVAL`]. It is also written whenever a client waits for it. A full disk is
-//! logged once.
+//! The file is replaced atomically (temporary file, fsync, rename). The file is written at once after a status has
+//! changed, but in the long run at most once in [`INTERVAL`]. The file is also written whenever a client waits for the
+//! write. A full disk is logged once.
 
 use std::collections::HashMap;
 use std::fs;
@@ -26,18 +26,18 @@ use crate::base::locks::Locked;
 use crate::base::threads::Roster;
 use crate::pods::status::{Ages, StatusManager};
 
-/// The time between two writes when many statuses change, and the longest wait of the thread.
+/// The time between two writes when many statuses change, and the longest wait of the writing thread.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// The shortest time between two writes.
 const PAUSE: Duration = Duration::from_millis(5);
-/// The number of writes that may follow one another after [`PAUSE`]. One more is allowed for each [`INTERVAL`] that has
-/// passed.
+/// The number of writes that may follow one another after [`PAUSE`]. One more write is allowed for each [`INTERVAL`]
+/// that has passed.
 const BURST: u32 = 30;
-/// The stack size of the thread in bytes. The thread serialises a map.
+/// The stack size in bytes of the thread that writes the file. The thread serialises a map.
 const STACK: usize = 256 * 1024;
 
-/// The content of the file. `Status` is a [`PodStatus`], or a shared one when the file is written: copies at every
-/// change would be most of the daemon's allocations.
+/// The content of the file. `Status` is a [`PodStatus`] when the file is read. When the file is written, `Status` is a
+/// shared status, because copies at every change would be most of the daemon's allocations.
 #[derive(Serialize, Deserialize)]
 struct Content<Status> {
     version: u32,
@@ -123,7 +123,7 @@ pub fn read(path: &Path) -> Restored {
 pub struct Checkpoint {
     path: PathBuf,
     statuses: Arc<StatusManager>,
-    /// The version of the statuses in the file, or `None` before the first write. The lock is held while the file is
+    /// The version of the statuses in the file, or `None` before the first write. This lock is held while the file is
     /// written, so that an older copy never replaces a newer one.
     written: Mutex<Option<u64>>,
 }
@@ -143,8 +143,8 @@ impl Checkpoint {
         &self.path
     }
 
-    /// Writes the file if a status has changed since the last write. Returns true if it wrote. All changes that were
-    /// made before the call are on disk after it.
+    /// Writes the file if a status has changed since the last write. Returns true if the file was written. All changes
+    /// that were made before the call are on disk after the call.
     ///
     /// # Errors
     /// Returns the disk's error if the file cannot be written. The old file then stays.
@@ -179,14 +179,15 @@ impl Checkpoint {
     }
 }
 
-/// True if a failed write is logged as a warning. Only the first of several failures in a row is. A failed write at the
-/// daemon's end is not logged as a warning: nothing tries it again, and the next daemon looks at the containers.
+/// True if a failed write is logged as a warning. Of several failures in a row only the first is logged as a warning. A
+/// failed write at the daemon's end is not logged as a warning: nothing tries that write again, and the next daemon
+/// looks at the containers.
 fn is_told(at_the_end: bool, failed_before: bool) -> bool {
     !at_the_end && !failed_before
 }
 
 /// The pace of the writes. A few writes follow one another at once, so that a status that a person has seen survives a
-/// `kill -9`. When there are many writes, one follows each [`INTERVAL`].
+/// `kill -9`. When there are many writes, one write follows each [`INTERVAL`].
 struct Pace {
     left: u32,
     refilled: Moment,
@@ -216,9 +217,9 @@ impl Pace {
     }
 }
 
-/// Starts the thread that keeps the file current until `stop` closes, and then writes it once more. The closing side
-/// must also wake the thread by the feed. `save_others` writes other small files. It is called at each turn, at least
-/// once in [`INTERVAL`].
+/// Starts the thread that keeps the file current until `stop` closes, and then writes the file once more. The caller
+/// that closes `stop` must also wake the thread by the feed. `save_others` writes other small files. The thread calls
+/// `save_others` after each turn of its loop, at least once in [`INTERVAL`].
 ///
 /// # Errors
 /// Returns an error if the thread cannot be started.
@@ -236,7 +237,7 @@ pub fn spawn(
         if let (Some(version), false) = (written, is_stopped()) {
             pulse.rest(|| feed.wait_newer_of(Aspect::Status, version, INTERVAL));
         }
-        // In this order, so that a change before the stop is written.
+        // `stop` is looked at before the write, so that a change before the stop is still written.
         let stopped = is_stopped();
         let pause = match checkpoint.save() {
             Ok(wrote) => {
@@ -409,7 +410,8 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// The answer to a client that changes something is sent after this.
+    /// A save writes every change to the disk at once, and writes nothing if there is no change. A client that changes
+    /// something gets its answer after a save.
     #[test]
     fn what_is_saved_is_on_disk_at_once_and_once() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,11 +1,12 @@
-//! Events: what has happened to pods, in the kubelet's reasons and texts. A bounded list of them is kept for `describe`
-//! and `get events`. The log has a new event at `info` or `warn` and a repeated one at `debug`. So a probe that fails
-//! each second writes at most one line in ten minutes, not 600.
+//! Events: the record of what has happened to pods, in the kubelet's reasons and texts. A bounded list of events is
+//! kept for `describe` and `get events`. The log has a new event at `info` or `warn` and a repeated one at `debug`. So
+//! a probe that fails each second writes at most one line in ten minutes, not 600.
 //!
 //! Invariants: equal events become one event with a count. The text leaves out the id of an instance, because the id
 //! would keep equal events apart. Only the log has the id. If events differ only in their text, the first
-//! [`MAX_SIMILAR`] within [`SIMILAR_INTERVAL`] are kept apart and the rest become one, as in client-go's recorder. So a
-//! probe with a time in its output does not push out other events. The events of a removed pod are kept for [`KEPT`].
+//! [`MAX_SIMILAR`] within [`SIMILAR_INTERVAL`] are kept apart, and later ones become one event, as in client-go's
+//! recorder. So a probe with a time in its output does not push out other events. The events of a removed pod are kept
+//! for [`KEPT`].
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,10 +21,10 @@ use crate::base::locks::Locked;
 use crate::base::metrics::counters::Counter;
 use crate::base::text::{head, without_ids};
 
-/// The most events that a daemon keeps. The oldest are dropped first.
+/// The largest number of events that a daemon keeps. The oldest events are dropped first.
 pub const MAX_EVENTS: usize = 1000;
 
-/// The most bytes that are kept of a text. The log has the whole text.
+/// Upper limit in bytes of an event's text in the list. The log has the whole text.
 pub const MAX_MESSAGE: usize = 1024;
 
 /// The number of events of one object, type and reason that are kept apart although they differ only in their text.
@@ -114,7 +115,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Makes a recorder with an empty list. It reports every event to `feed`.
+    /// Makes a recorder with an empty list. The recorder reports every event to `feed`.
     pub fn new(feed: Arc<ChangeFeed>) -> Self {
         Self {
             feed,
@@ -139,8 +140,8 @@ impl Recorder {
         self.record_at(level, pod, field_path, type_, reason, message);
     }
 
-    /// Records an event like [`Self::record`]. `level` is the level of its first log line. Repetitions are logged at
-    /// debug.
+    /// Records an event like [`Self::record`]. `level` is the level of the event's first log line. Repetitions are
+    /// logged at debug.
     pub fn record_at(
         &self,
         level: log::Level,
@@ -166,7 +167,7 @@ impl Recorder {
         };
         let mut events = self.lock();
         let is_news = keep(&mut events, event, Moment::now());
-        // The version is set under the lock, so that a reader that sees the version finds the event.
+        // The version is set under the lock of the list, so that a reader that sees the version finds the event.
         let version = self.feed.tell(&pod.uid, Aspect::Events);
         if let Some(newest) = events.last_mut() {
             newest.version = version;

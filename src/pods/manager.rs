@@ -1,4 +1,5 @@
-//! The pods that should run, by UID, as the sources last reported them. Only the sync loop changes them.
+//! The pods that should run, by UID, as the sources last reported them. Only the sync loop adds, replaces and removes
+//! pods.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,8 +1,9 @@
 //! The objects of all sources that are not pods.
 //!
-//! Invariants: a source always passes its full set. If the file of an object has become bad, the set has the object as
-//! it was. If two sources have the same object, the first source in the order of [`PodSource`] counts. Each reader of
-//! changes has its own account, so that no reader takes changes from another. Hooks run outside the lock.
+//! Invariants: a source always passes its full set. If the file of an object has become bad, the set has the last good
+//! version of the object. If two sources have the same object, the first source in the order of [`PodSource`] counts.
+//! Each reader of changes has its own account, so that no reader takes changes from another. Hooks are called after the
+//! lock of the store is released.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -38,7 +39,7 @@ struct State {
     sets: BTreeMap<PodSource, Set>,
     /// The account of the sync loop, for objects that pods refer to.
     of_pods: Account,
-    /// The accounts of the other readers.
+    /// The accounts of the readers that [`Objects::watch`] has added.
     watches: Vec<Account>,
 }
 
@@ -47,9 +48,10 @@ impl State {
         self.sets.values().find_map(|set| set.get(key))
     }
 
-    /// Returns every object that counts, in the order of the keys.
+    /// Returns each object of the sources in the order of the keys. If two sources have the same object, the first
+    /// source counts.
     fn used(&self) -> BTreeMap<&ObjectKey, &ObjectContent> {
-        // The first source is inserted last, so that its objects replace the others.
+        // The first source is inserted last, so its objects replace the same objects of later sources.
         self.sets.values().rev().flatten().collect()
     }
 
@@ -167,14 +169,15 @@ impl Objects {
         hooks.iter().for_each(|hook| hook());
     }
 
-    /// Returns the objects for pods that were added, changed or removed since the last call. For the sync loop.
+    /// Returns the objects for pods that were added, changed or removed since the last call. Only the sync loop calls
+    /// this function.
     pub fn take_changed(&self) -> BTreeSet<ObjectKey> {
         std::mem::take(&mut self.lock().of_pods.changed)
     }
 
     /// Adds one more reader of changes. `on_change` is called after each change of an object of these kinds, and when a
     /// source has passed its first set. The call comes on the thread of a source, so it must not block. Objects that
-    /// already exist count as added, but without a call.
+    /// already exist count as added, but without a call of `on_change`.
     pub fn watch(
         self: &Arc<Self>,
         kinds: &'static [ObjectKind],
@@ -200,7 +203,7 @@ impl Objects {
     }
 }
 
-/// A reader of changes. It is made by [`Objects::watch`].
+/// A reader of changes, which [`Objects::watch`] makes.
 pub struct ObjectWatch {
     objects: Arc<Objects>,
     place: usize,

@@ -1,4 +1,4 @@
-//! The result of a container's probe. It is cached, sent to the sync loop and used in decisions.
+//! The result of a container's probe. The result is cached, sent to the sync loop and used in decisions.
 
 use std::fmt;
 

@@ -9,8 +9,8 @@ use crate::engine::runtime::{RuntimePodStatus, RuntimeState};
 
 /// The first delay. A lower ceiling lowers it.
 const INITIAL: Duration = Duration::from_secs(10);
-/// The time after which an entry is forgotten: it runs from the last advance of the delay to the finish of the
-/// container.
+/// The longest time from the last advance of a delay to the finish of the container. After a longer time the delay is
+/// forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
 
 /// The key of a delay: pod, container, image and resources. If any of the four changes, the delays begin anew with the
@@ -72,8 +72,8 @@ impl BackOff {
         }
     }
 
-    /// Checks a start against the runtime's status. Never holds back a container without an ended instance, or one that
-    /// ended in an earlier boot.
+    /// Checks a start of a container against the runtime's status. A container without an ended instance is never held
+    /// back. A container that ended in an earlier boot is not held back either.
     ///
     /// # Errors
     /// Returns [`Held`] under the conditions of [`Self::start`].
@@ -124,7 +124,7 @@ impl BackOff {
         Ok(())
     }
 
-    /// Returns the present delay after an end at `finished`. An unknown key gets the first delay.
+    /// Returns the delay that is in force after an end at `finished`. A key without a delay gets the first delay.
     pub fn hold(&mut self, key: &BackOffKey, finished: Moment) -> Duration {
         let held = self.start(key, finished, finished);
         let held = held.and_then(|()| self.start(key, finished, finished));

@@ -9,8 +9,8 @@ use crate::api::pod::RestartPolicy;
 use crate::api::{Container, Pod, PodStatus};
 use crate::engine::runtime::{RuntimePodStatus, RuntimeState};
 
-/// Returns the regular containers that have ended for good by the pod's stored status, and that the runtime no longer
-/// knows. The runtime's records do not survive a reboot, but the stored status does.
+/// Returns the names of the regular containers that the runtime no longer knows and that have ended for good according
+/// to the pod's stored status. The runtime's records do not survive a reboot, but the stored status does.
 pub fn ended_before(pod: &Pod, stored: &PodStatus, runtime: &RuntimePodStatus) -> Vec<String> {
     let ended = |c: &&Container| {
         let status = stored.container_statuses.iter().find(|s| s.name == c.name);
@@ -40,7 +40,7 @@ pub fn compute(inputs: &Inputs) -> PodActions {
 }
 
 /// Tells whether the pod needs a new sandbox (8.3 step 1). Also returns the attempt number of the new sandbox, or of
-/// the present one if that stays.
+/// the present sandbox if the pod keeps it.
 pub(crate) fn sandbox_needed(pod: &Pod, status: &RuntimePodStatus) -> (bool, u32) {
     let Some(newest) = status.sandboxes.first() else {
         return (true, 0);
@@ -54,7 +54,7 @@ pub(crate) fn sandbox_needed(pod: &Pod, status: &RuntimePodStatus) -> (bool, u32
     }
 }
 
-/// Decides for a pod that needs a new sandbox (8.3 step 3).
+/// Decides the actions for a pod that needs a new sandbox (8.3 step 3).
 fn with_new_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     let Inputs { pod, status, .. } = inputs;
     let killed = PodActions {
@@ -104,7 +104,7 @@ fn with_new_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     }
 }
 
-/// Decides for a pod whose sandbox stays (8.3 steps 4 and 5).
+/// Decides the actions for a pod that keeps its sandbox (8.3 steps 4 and 5).
 fn in_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     let init = init::decide(inputs);
     let mut actions = PodActions {

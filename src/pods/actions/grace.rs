@@ -8,7 +8,7 @@ use crate::api::{Container, Pod};
 /// The shortest grace period given to the runtime, in seconds (8.5).
 pub const MINIMUM_GRACE_SECONDS: i64 = 2;
 
-/// Returns the grace period for the kill of one container in seconds, before any override (8.5 rules 1–3). The grace
+/// Returns the grace period in seconds for the kill of one container, before any override (8.5 rules 1–3). The grace
 /// period of the failed probe replaces the pod's, even if it is longer (lessons E1).
 pub fn kill_grace_period(pod: &Pod, container: Option<&Container>, reason: KillReason) -> i64 {
     if let Some(seconds) = pod.metadata.deletion_grace_period_seconds {
@@ -27,8 +27,8 @@ pub fn kill_grace_period(pod: &Pod, container: Option<&Container>, reason: KillR
         .unwrap_or(of_pod)
 }
 
-/// Returns the grace period of a terminating pod in seconds (8.1). It can only shrink from `current` (0 means that
-/// there is none yet), and is at least 1.
+/// Returns the grace period of a terminating pod in seconds (8.1). The grace period can only shrink from `current` and
+/// is at least 1. A `current` of 0 means that there is no grace period yet.
 pub fn pod_grace_period(pod: &Pod, current: i64, kill_override: Option<i64>) -> i64 {
     let given = [pod.metadata.deletion_grace_period_seconds, kill_override]
         .into_iter()

@@ -1,5 +1,5 @@
-//! Init containers and sidecars (kubelet-probes 8.3.1). The containers are visited from the last to the first. The
-//! first one with a status shows how far the pod has come.
+//! Decides about the init containers and sidecars of a pod (kubelet-probes 8.3.1). The containers are visited from the
+//! last to the first. The first visited container that has a status shows how far the pod's initialisation has come.
 
 use super::pod_actions::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
 use super::restart::{RESTART_REQUESTED, should_restart_after};
@@ -14,7 +14,7 @@ use crate::pods::probe_result::ProbeResult;
 pub(super) struct Init {
     /// True if the regular containers may start.
     pub(super) initialized: bool,
-    /// True if initialisation has failed for good, so that the pod is killed.
+    /// True if initialisation has failed for good. The pod is then killed.
     pub(super) kill_pod: bool,
     /// Indexes into `spec.initContainers` of the containers to start, in spec order.
     pub(super) start: Vec<usize>,

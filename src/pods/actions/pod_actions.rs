@@ -68,9 +68,9 @@ pub struct Inputs<'a> {
     pub pod: &'a Pod,
     /// The pod's status as the runtime last reported it.
     pub status: &'a RuntimePodStatus,
-    /// Reads the liveness cache.
+    /// Returns the last result of an instance's liveness probe from the cache, or `None` if the cache has no result.
     pub liveness: &'a dyn Fn(&ContainerId) -> Option<ProbeResult>,
-    /// Reads the startup cache.
+    /// Returns the last result of an instance's startup probe from the cache, or `None` if the cache has no result.
     pub startup: &'a dyn Fn(&ContainerId) -> Option<ProbeResult>,
     /// True if the pod has the condition AllContainersRestarting (8.6).
     pub restart_all: bool,
@@ -95,7 +95,8 @@ pub(super) fn to_kill(
     }
 }
 
-/// Makes the kill of an instance that the runtime has lost track of. `what` is `Container` or `Init container`.
+/// Makes the kill of an instance that the runtime has lost track of. The parameter `what` begins the message:
+/// `Container` or `Init container`.
 pub(super) fn kill_unknown(what: &str, status: &RuntimeContainerStatus) -> ToKill {
     to_kill(
         status,

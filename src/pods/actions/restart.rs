@@ -94,7 +94,8 @@ fn matching_rule(container: &Container, exit_code: i32) -> Option<&RestartRule> 
     })
 }
 
-/// Decides whether a container starts (8.2, second table). `newest` is its newest instance, if the runtime knows one.
+/// Decides whether a container starts (8.2, second table). `newest` is the container's newest instance, if the runtime
+/// knows one.
 pub fn should_be_restarted(
     pod: RestartPolicy,
     container: &Container,
@@ -172,7 +173,7 @@ mod tests {
             false,
         );
         check(json!(null), &[("Restart", "In", &[1])], 1, false, false);
-        // the first matching rule decides; without a match the policy decides
+        // the first matching rule decides; if no rule matches, the policy decides
         check(
             json!("Never"),
             &[

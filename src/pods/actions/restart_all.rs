@@ -1,16 +1,16 @@
-//! Restarts all containers if a rule of one of them requests it (kubelet-probes 8.6). Every instance is removed, then
-//! the pod starts as at its beginning.
+//! Restarts all containers of a pod if a rule of one container requests such a restart (kubelet-probes 8.6). Every
+//! instance is removed, then the pod starts as at its beginning.
 
 use super::restart::restarts_all;
 use crate::api::pod::{ContainerType, Listed, PodSpec};
 use crate::api::{Container, Pod, PodStatus};
 use crate::engine::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
-/// A pod condition. It is True while all containers are removed because a rule of one of them requested a restart of
-/// all.
+/// The pod condition that is True while all containers are removed because a rule of one container requested a restart
+/// of all.
 pub const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
 /// The reason in the status of a container that was removed by a restart of all containers. Both the terminated and the
-/// waiting state have it.
+/// waiting state have this reason.
 pub const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";
 
 /// An instance to remove.
@@ -24,8 +24,8 @@ pub struct ToRemove {
     pub kill: bool,
 }
 
-/// Tells whether a rule of some container can request a restart of all containers. Such pods have the condition
-/// AllContainersRestarting.
+/// Tells whether a rule of some container can request a restart of all containers. A pod with such a rule has the
+/// condition AllContainersRestarting.
 pub fn may_restart_all(spec: &PodSpec) -> bool {
     let asks = |c: &Container| {
         c.restart_policy.is_some()
@@ -67,12 +67,12 @@ pub fn restart_all_going_on(spec: &PodSpec, status: &PodStatus) -> bool {
         || spec.all_containers().any(asks)
 }
 
-/// Returns every instance to remove: first those of regular containers, then those of init containers, each in spec
-/// order. The instances that requested the restart come last, so that the cause stays visible to the end.
+/// Returns every instance to remove: first the instances of regular containers, then the instances of init containers,
+/// each in spec order. The instances that requested the restart come last, so that the cause stays visible to the end.
 pub(super) fn removals(pod: &Pod, status: &RuntimePodStatus) -> Vec<ToRemove> {
     let (mut first, mut last) = (Vec::new(), Vec::new());
     let mut containers: Vec<_> = pod.spec.listed().collect();
-    // The sort is stable: both groups keep their order.
+    // The sort is stable: regular containers keep their order, and so do init containers.
     containers.sort_by_key(|listed| listed.kind != ContainerType::Regular);
     for Listed { container, .. } in containers {
         for (age, s) in status

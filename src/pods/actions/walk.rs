@@ -12,7 +12,7 @@ use crate::engine::runtime::{ContainerId, RuntimePodStatus, RuntimeSandboxStatus
 use crate::pods::container_config::spec_hash;
 use crate::pods::probe_result::ProbeResult;
 
-/// A Splitmix64 random number generator. The seed names a walk.
+/// A Splitmix64 random number generator. Each random walk has its own seed, which names the walk.
 struct Dice(u64);
 
 impl Dice {
@@ -185,9 +185,9 @@ impl World {
         }
     }
 
-    /// Tells whether every init container before this one is done. A plain init container is done when it has ended
-    /// with exit code 0. A sidecar is done when it was started. The last sidecar must also have passed its startup
-    /// probe. An earlier sidecar that restarts does not delay this container.
+    /// Tells whether every init container before the one at `index` is done. A plain init container is done when it has
+    /// ended with exit code 0. A sidecar is done when it was started. The last sidecar must also have passed its
+    /// startup probe. An earlier sidecar that restarts does not delay the container at `index`.
     fn reached(&self, index: usize) -> bool {
         let before = &self.pod.spec.init_containers[..index];
         let passed = |id: &ContainerId, c: &Container| {
@@ -263,8 +263,8 @@ impl World {
         self.check_order(actions, seed);
     }
 
-    /// Checks that regular containers start after all init containers, and each init container
-    /// after the one before it.
+    /// Checks that regular containers start after all init containers, and that each init container starts after the
+    /// init container before it.
     fn check_order(&self, actions: &PodActions, seed: u64) {
         let spec = &self.pod.spec;
         if actions.create_sandbox {

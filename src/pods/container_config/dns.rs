@@ -9,9 +9,9 @@ use crate::net::network::resolv_conf::ResolvConf;
 
 const NAMESERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
-/// The most characters of all search domains together, with a space between each two.
+/// The largest number of characters in all search domains together, with a space between each two.
 const SEARCH_CHARACTERS_MAX: usize = 2048;
-/// The most characters of a search domain. Some resolvers abort on a longer one.
+/// The largest number of characters in a search domain. Some resolvers abort on a longer search domain.
 const SEARCH_MAX: usize = 253;
 
 /// The cluster's name servers and domain, as the node's configuration gives them to pods.
@@ -52,7 +52,7 @@ pub fn resolver(
     (dns, warnings)
 }
 
-/// Returns the resolver settings by the pod's DNS policy.
+/// Returns the resolver settings that follow from the pod's DNS policy.
 fn base(
     pod: &Pod,
     cluster: &ClusterDns,

@@ -66,8 +66,9 @@ pub(super) struct Sources<'a> {
 
 impl Sources<'_> {
     /// Returns the container's variables: first the keys of `envFrom`, then the variables of `env`, each expanded with
-    /// those before it. If a name is repeated, its last value counts. A missing source that is optional is left out.
-    /// Variables of services come last, unless the container has a variable of the same name. `env` may refer to them.
+    /// the variables before it. If a name is repeated, its last value counts. A missing source that is optional is left
+    /// out. Variables of services come last, unless the container has a variable of the same name. `env` may refer to
+    /// the variables of services.
     ///
     /// # Errors
     /// Returns [`EnvironmentError`] if an object, key or field does not exist, or if a value cannot be the value of a
@@ -125,7 +126,7 @@ impl Sources<'_> {
         }
     }
 
-    /// Returns the value from its source, or `None` if the source is missing and optional.
+    /// Returns the value of a variable from the variable's source, or `None` if the source is missing and optional.
     fn value(&self, from: &EnvVarSource) -> Result<Option<String>, EnvironmentError> {
         if let Some(field) = &from.field_ref {
             let value = field_value(self.pod, self.facts, &field.field_path);

@@ -17,7 +17,7 @@ pub enum ConfigError {
     /// The amount of a resource is not a valid quantity.
     #[error(transparent)]
     Resource(#[from] ResourceError),
-    /// The container cannot have the privileges that it requests, or is not allowed to.
+    /// The container cannot have the privileges that it requests, or is not allowed to have them.
     #[error(transparent)]
     Security(#[from] SecurityError),
 }

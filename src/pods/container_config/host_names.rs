@@ -145,7 +145,8 @@ mod tests {
         );
     }
 
-    /// There is no cluster domain in the configuration (deviations: no-cluster-domain).
+    /// Without a cluster domain in the configuration the domain of a pod ends with `svc` (deviations:
+    /// no-cluster-domain).
     #[test]
     fn without_a_cluster_domain_the_domain_ends_with_svc() {
         let spec = json!({"subdomain": "sub", "containers": []});

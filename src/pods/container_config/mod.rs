@@ -45,7 +45,7 @@ use crate::pods::volumes::MountedVolumes;
 /// The daemon's settings for the resources of pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourcePolicy {
-    /// The most processes and threads of a pod. `None` means no limit.
+    /// The largest number of processes and threads of a pod. `None` means no limit.
     pub pod_pids_limit: Option<i64>,
     /// True if the kernel kills only one process of a container for lack of memory, and not all of them. `None` means
     /// that the node's cgroups decide.
@@ -64,7 +64,7 @@ pub enum SwapBehavior {
     LimitedSwap,
 }
 
-/// The error of a text that is not a swap behavior.
+/// A text does not name a swap behavior.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is no swap behavior; it is NoSwap or LimitedSwap")]
 pub struct SwapBehaviorError(String);
@@ -215,7 +215,7 @@ pub struct Inputs<'a> {
     pub objects: &'a ObjectSet,
     /// The variables of services, in their order.
     pub services: &'a [(String, String)],
-    /// The pod's addresses, the primary one first. They may be empty if [`needs_pod_ips`] returns false.
+    /// The pod's addresses, the primary one first. The list may be empty if [`needs_pod_ips`] returns false.
     pub pod_ips: &'a [IpAddr],
 }
 
@@ -308,8 +308,8 @@ fn mounts(i: &Inputs<'_>, variables: &[(String, String)]) -> Result<Vec<Mount>, 
     let last_words = c.termination_message_destination();
     let generated = [
         (Some(&i.etc_files.hosts), "/etc/hosts", false),
-        // The containers of the pod share the following two files, so a container with a read-only root must not write
-        // them either.
+        // The containers of the pod share the next two files, so a container with a read-only root must not write these
+        // files either.
         (Some(&i.etc_files.hostname), "/etc/hostname", read_only_root),
         (
             Some(&i.etc_files.resolv_conf),

@@ -13,7 +13,7 @@ use crate::api::huge_pages::resource;
 use crate::base::sys::cgroup_mounts;
 use crate::base::sys::wide;
 
-/// The facts about the node. They are read once, when the daemon starts.
+/// The facts about the node, which are read once, when the daemon starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     /// The node's memory (`MemTotal`) in bytes, or 0 if it cannot be read.
@@ -22,8 +22,8 @@ pub struct NodeFacts {
     pub swap_capacity: u64,
     /// True if the node has only cgroup v2.
     pub pure_cgroup_v2: bool,
-    /// The existing directories `/sys/devices/system/cpu/cpu*/thermal_throttle`. They are hidden from containers,
-    /// because they show the load of other tenants.
+    /// The existing directories `/sys/devices/system/cpu/cpu*/thermal_throttle`. These directories are hidden from
+    /// containers, because they show the load of other tenants.
     pub thermal_throttle: Vec<String>,
     /// The node's addresses, the primary one first.
     pub host_ips: Vec<String>,
@@ -31,7 +31,7 @@ pub struct NodeFacts {
     pub allocatable: Allocatable,
     /// True if the kernel can make a mount read-only with all mounts below it (mount_setattr, Linux 5.12).
     pub recursive_read_only: bool,
-    /// The huge page sizes in bytes that the kernel supports, even if there are no pages of a size.
+    /// The huge page sizes in bytes that the kernel supports, even if the node has no pages of a size.
     pub huge_page_sizes: Vec<u64>,
 }
 
@@ -89,7 +89,7 @@ fn processors() -> i64 {
     online.ok().flatten().map_or(0, wide)
 }
 
-/// Returns the size of the disk in bytes, or 0 if the directory does not exist.
+/// Returns the size in bytes of the disk that holds a directory, or 0 if the directory does not exist.
 fn disk_size(dir: &Path) -> i64 {
     statvfs(dir).map_or(0, |s| {
         let bytes = s.blocks().saturating_mul(wide(s.fragment_size()));

@@ -15,7 +15,7 @@ use crate::engine::runtime::{Limits, PodResources, Resources};
 /// The CFS period in microseconds.
 const PERIOD: i64 = 100_000;
 
-/// The error of a resource amount that is not a quantity.
+/// A resource amount is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot set {name} to {quantity:?}: not a quantity such as 100m, 64Mi or 1.5")]
 pub struct ResourceError {
@@ -47,7 +47,7 @@ pub(super) fn resources(
 }
 
 /// Returns the limits and weights of the pod as a whole, like the kubelet's `ResourceConfigForPod`. The pod has a limit
-/// only if every container has one. Validation has checked the quantities.
+/// only if every container has a limit. Validation has checked the quantities.
 pub(super) fn pod_resources(pod: &Pod, policy: ResourcePolicy) -> PodResources {
     let of = |map: &BTreeMap<String, Quantity>, name, unit| amount(map, name, unit).ok().flatten();
     let cpu_limit = |c: &Container| of(&c.resources.limits, "cpu", 1000).unwrap_or(0);
@@ -74,8 +74,8 @@ fn limits(cpu_request: i64, cpu_limit: Option<i64>, memory_limit: Option<i64>) -
     }
 }
 
-/// Returns how many bytes of the container may be swapped out. With LimitedSwap this is a part of the node's swap for a
-/// burstable container that requests less memory than its limit. The part is the container's request as a share of the
+/// Returns how many bytes of the container may be swapped out. With LimitedSwap, a burstable container that requests
+/// less memory than its limit gets a part of the node's swap. The part is the container's request as a share of the
 /// node's memory. Every other container gets 0.
 fn swap_limit(
     pod: &Pod,
@@ -86,7 +86,7 @@ fn swap_limit(
     let r = &container.resources;
     let memory = |map| Ok::<_, ResourceError>(amount(map, "memory", 1)?.unwrap_or(0));
     let (request, limit) = (request(r, "memory", 1)?, memory(&r.limits)?);
-    // The kubelet has another rule: there every static pod is critical (deviations: swap-of-static-pods).
+    // In the kubelet every static pod is critical, so its rule is different (deviations: swap-of-static-pods).
     let priority = pod.spec.priority;
     let has_critical_priority = priority.is_some_and(|p| p >= priority::SYSTEM_CRITICAL_PRIORITY);
     let may_swap = behavior == SwapBehavior::LimitedSwap
@@ -101,8 +101,8 @@ fn swap_limit(
     Ok(u64::try_from(part).unwrap_or(0).min(node.swap_capacity))
 }
 
-/// Returns the limit in bytes of each page size that the node supports. It is 0 if the container requests no pages of
-/// the size, as in the kubelet.
+/// Returns the limit in bytes of each page size that the node supports. The limit is 0 if the container requests no
+/// pages of the size, as in the kubelet.
 fn huge_pages(r: &ResourceRequirements, sizes: &[u64]) -> Vec<(u64, u64)> {
     let limit = |size: u64| {
         let named = |(name, _): &(&String, &Quantity)| page_size(name) == Some(size);
@@ -118,7 +118,7 @@ fn shares(milli: i64) -> i64 {
     (milli.saturating_mul(1024) / 1000).clamp(2, 262_144)
 }
 
-/// Returns the cpu quota in microseconds per period. It is at least 1 ms, the kernel's minimum.
+/// Returns the cpu quota in microseconds per period. The quota is at least 1 ms, the kernel's minimum.
 fn quota(milli: i64) -> i64 {
     (milli.saturating_mul(PERIOD) / 1000).max(1000)
 }
@@ -157,8 +157,8 @@ fn least_regular_request(pod: &Pod, container: &Container) -> Result<Option<i64>
     Ok(requests?.into_iter().min())
 }
 
-/// Returns the `oom_score_adj` of a burstable container: 1000 minus its request in thousandths of the node's memory.
-/// The range 3–999 lies between Guaranteed and BestEffort.
+/// Returns the `oom_score_adj` of a burstable container: 1000 minus the container's request in thousandths of the
+/// node's memory. The result is cut to the range 3–999, between the values of Guaranteed and BestEffort.
 fn burstable(request: i64, capacity: u64) -> i32 {
     let capacity = i128::from(capacity.max(1));
     let score = 1000 - i128::from(request) * 1000 / capacity;
@@ -396,7 +396,7 @@ mod tests {
         );
         check(&[("memory", "1.5k")], &[], (2, None, Some(1500)));
         check(&[("memory", "100m")], &[], (2, None, Some(1)));
-        // The most that validation accepts is the most that the kernel accepts.
+        // The largest cpu limit that validation accepts is the largest that the kernel accepts.
         let most = Some(17_592_186_000_000);
         check(&[("cpu", "175921860")], &[], (262_144, most, None));
         check(&[("memory", "1e19")], &[], (2, None, Some(i64::MAX)));

@@ -71,7 +71,7 @@ pub enum NonRootBreach {
     /// The user of the image is root.
     #[error("container has runAsNonRoot and image will run as root")]
     ImageOfRoot,
-    /// The user of the image is a name. Only the image knows its number.
+    /// The user of the image is a name. Only the image knows the number of that user.
     #[error(
         "container has runAsNonRoot and image has non-numeric user ({0}), cannot verify user is non-root"
     )]
@@ -128,7 +128,7 @@ fn granted(all: &Capabilities) -> Vec<String> {
     names(&plain, |c| &c.add)
 }
 
-/// Returns the names of capabilities in upper case without `CAP_`. An unknown name is passed on to the runtime, which
+/// Returns the names of capabilities in upper case without `CAP_`. An unknown name is passed on, and the runtime
 /// rejects it.
 fn names(all: &Capabilities, which: impl Fn(&Capabilities) -> &Vec<String>) -> Vec<String> {
     let plain = |name: &String| match canonical(name) {

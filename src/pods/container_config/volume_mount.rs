@@ -74,7 +74,7 @@ pub(super) fn mount(
         container_path: m.destination().into_owned(),
         read_only: m.read_only || i.volumes.is_read_only(&m.name),
         recursive_read_only: recursive_read_only(m, i.node.recursive_read_only)?,
-        // The node mounts nothing in such a volume.
+        // The node mounts nothing in an image or in a volume in memory.
         propagation: match of_pod {
             Some(_) => Propagation::Private,
             None => propagation,

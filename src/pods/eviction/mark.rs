@@ -12,7 +12,8 @@ use crate::base::atomic_file;
 use crate::base::clock::{self, Moment};
 use crate::pods::status::{DELETED, EVICTED};
 
-/// The mark of an evicted or deleted pod. It is on the disk from the decision until the pod starts anew.
+/// The mark of an evicted or deleted pod. The mark is on the disk from the decision to end the pod until the pod starts
+/// anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Mark {
@@ -50,11 +51,11 @@ pub(super) enum Stage {
     ForGood,
 }
 
-/// The content of the file.
+/// The content of the file of a mark.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Record {
-    /// The id of the boot in which the moments are valid.
+    /// The id of the boot in which the moments of the mark are valid.
     boot_id: String,
     #[serde(flatten)]
     mark: Mark,
@@ -93,7 +94,7 @@ impl Mark {
         }
     }
 
-    /// Adapts the mark to this boot. A pod that ended in an earlier boot does not wait, as with
+    /// Adapts the mark to this boot. A pod that ended in an earlier boot does not wait, as with the delays of
     /// [`crate::pods::actions::BackOff`].
     fn in_boot(self, same: bool, now: Moment) -> Self {
         let stage = match self.stage {

@@ -1,11 +1,13 @@
-//! Evictions: the pods that were ended because a volume had exceeded its limit, and the time at which each starts anew
-//! (the kubelet's eviction manager, `localStorageEviction`; kubelet-volumes 6; deviations: evicted-pods-come-back).
-//! Also the pods that a person has deleted, until their files change (deviations: delete-until-changed).
+//! Evictions: if a volume of a pod has exceeded its limit, the pod is ended, and starts anew after a delay (the
+//! kubelet's eviction manager, `localStorageEviction`; kubelet-volumes 6; deviations: evicted-pods-come-back). This
+//! module also has the pods that a person has deleted, until the files of these pods change (deviations:
+//! delete-until-changed).
 //!
 //! Invariants: a pod has a mark from the decision to end it until it starts anew or is removed. While the mark is not
 //! over, the pod's status is Failed with reason Evicted or Deleted. The mark is on the disk before anything is stopped,
 //! and removed from the disk before anything starts. So if a daemon is killed in between, the pod is not forgotten and
-//! not ended twice. Functions for the sync loop use memory only. The lock is not held during a write.
+//! not ended twice. The functions for the sync loop use only memory. The lock of the marks in memory is not held while
+//! a mark is written to the disk.
 
 mod mark;
 mod pace;
@@ -36,12 +38,13 @@ const GRACE_SECONDS: i64 = 1;
 pub struct Evictions {
     layout: Layout,
     state: Mutex<State>,
-    /// Wakes the sync loop, because a pod must end.
+    /// Wakes the sync loop when a pod must end.
     wake: Sender<()>,
     evicted: Counter,
-    /// Held while a mark is written, so that the mark that is written last is the one that counts.
+    /// The lock that is held while a mark is written. With one write at a time, the mark that is written last is the
+    /// one that counts.
     writing: Mutex<()>,
-    /// Called after the write of a mark and before its entry in memory.
+    /// The function that a test runs after a mark is on the disk and before the mark is in memory.
     #[cfg(test)]
     between: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -52,7 +55,8 @@ struct State {
 }
 
 impl Evictions {
-    /// Takes over the marks of these pods from an earlier daemon. `ceiling` is the longest wait.
+    /// Takes over the marks of these pods from an earlier daemon. `ceiling` is the longest delay before an evicted pod
+    /// starts anew.
     pub fn open(layout: &Layout, pods: &[PodUid], ceiling: Duration, wake: Sender<()>) -> Self {
         let (mut marks, mut back_off) = (HashMap::new(), BackOff::new(ceiling));
         for uid in pods {
@@ -135,7 +139,7 @@ impl Evictions {
         }
     }
 
-    /// Forgets the pods outside `known`. The files of their marks are removed with their data.
+    /// Forgets the pods outside `known`. The files of their marks are removed with the data of these pods.
     pub fn retain(&self, known: &HashSet<PodUid>, now: Moment) {
         let mut state = self.lock();
         state.marks.retain(|uid, _| known.contains(uid));
@@ -163,8 +167,8 @@ impl Evictions {
     /// Ends a pod until its file changes. The deletion is on the disk when this function returns. `grace` is in
     /// seconds. `None` means the pod's own grace period.
     ///
-    /// # Errors
-    /// Returns the disk's error if the mark cannot be written. Then no pod is ended, because the next daemon would not
+    /// Returns the disk's error if the mark cannot be written. The pod is not ended then, because the next daemon would
+    /// not know of the deletion.
     /// know of the deletion.
     pub fn delete(&self, pod: &Pod, message: &str, grace: Option<i64>) -> std::io::Result<()> {
         let uid = pod.uid();
@@ -197,7 +201,7 @@ impl Evictions {
         mark.map(|mark| (mark.reason(), mark.message.clone()))
     }
 
-    /// Returns the grace period of a pod in seconds. It is `own` if the pod is not evicted or deleted.
+    /// Returns the grace period of a pod in seconds, which is `own` if the pod is not evicted or deleted.
     pub fn grace(&self, uid: &PodUid, own: i64, now: Moment) -> i64 {
         let state = self.lock();
         let mark = state.marks.get(uid).filter(|mark| !mark.is_over(now));
@@ -254,7 +258,7 @@ impl Evictions {
             ..
         }) = state.marks.remove(uid)
         {
-            // the delay is longer the next time
+            // the delay after the next eviction of the pod is longer
             let _ = state.back_off.start(&BackOffKey::of_pod(uid), since, now);
         }
         Ok(())
@@ -270,13 +274,13 @@ impl Evictions {
         }
     }
 
-    /// Changes a mark, on the disk first. Returns false if nothing needed a change. The sync loop writes no mark and
-    /// waits for no disk, so it may change the mark in memory during the write. The change is then repeated on that
-    /// mark.
+    /// Changes a mark, on the disk first. Returns false if nothing needed a change. The sync loop does not write marks
+    /// or wait for the disk, so it may change the mark in memory while this function writes. This function then repeats
+    /// its change on the mark that the sync loop has changed.
     ///
     /// # Errors
-    /// Returns the disk's error if the mark cannot be written. The mark is then kept in memory. Only if the daemon is
-    /// killed is it lost, and then the next daemon measures again.
+    /// Returns the disk's error if the mark cannot be written. The mark is then kept in memory. The mark is lost only
+    /// if the daemon is killed, and the next daemon measures the volumes again.
     fn change(
         &self,
         uid: &PodUid,
@@ -286,8 +290,8 @@ impl Evictions {
         self.change_written(uid, false, change)
     }
 
-    /// Changes a mark like [`Self::change`]. With `strictly`, a mark that cannot be written is not kept in memory
-    /// either. Call this function with `writing` held.
+    /// Changes a mark like [`Self::change`]. If `strictly` is true, a mark that cannot be written is not kept in
+    /// memory. Call this function while the lock `writing` is held.
     fn change_written(
         &self,
         uid: &PodUid,

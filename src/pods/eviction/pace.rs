@@ -1,15 +1,16 @@
-//! Decides when a volume is looked at, and what follows from the findings. Pure.
+//! Decides when a volume is measured, and whether its pod is evicted. All functions are pure.
 //!
-//! Invariants: a walk takes a tenth of a processor's time while it lasts, and a hundredth in the long run. Only a
-//! second walk right after the first can evict, because a walk counts a file twice if the file is renamed meanwhile.
+//! Invariants: a walk through a volume takes a tenth of a processor's time while it lasts, and a hundredth in the long
+//! run. Only a second walk right after the first can evict, because a walk counts a file twice if the file is renamed
+//! during the walk.
 
 use std::time::Duration;
 
 use crate::base::clock::Moment;
 
-/// The rest after a step, as a multiple of the step's duration.
+/// The pause after a step of a walk, as a multiple of the step's duration.
 const STEP_REST: u32 = 9;
-/// The rest after a walk, as a multiple of the walk's duration.
+/// The pause after a walk, as a multiple of the walk's duration.
 const WALK_REST: u32 = 99;
 
 /// The finding of one step of a walk through a volume.
@@ -35,7 +36,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Records a step from `began` to `now`. Returns true if the pod must be evicted.
+    /// Records a step of the walk from `began` to `now`. Returns true if the pod must be evicted.
     pub(super) fn stepped(
         &mut self,
         found: Found,
@@ -75,7 +76,7 @@ mod tests {
         Moment::from_boot(Duration::from_millis(ms))
     }
 
-    /// Runs one step. Returns the rest after it in milliseconds, and whether the pod is evicted.
+    /// Runs one step. Returns the pause after the step in milliseconds, and whether the pod is evicted.
     fn step(pace: &mut Pace, found: Found, took: u64) -> (u64, bool) {
         let evict = pace.stepped(found, at(1000), at(1000 + took), INTERVAL);
         let rest = pace.due.since(at(1000 + took));

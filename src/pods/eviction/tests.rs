@@ -271,7 +271,7 @@ fn an_evicted_pod_that_is_deleted_does_not_come_back() {
     assert_eq!(node.seen(100_000), (true, false, false));
 }
 
-/// A deletion fails if it cannot be written, because the next daemon would not know of it.
+/// A deletion that cannot be written to the disk fails, because the next daemon would not know of the deletion.
 #[test]
 fn a_deletion_that_the_disk_does_not_take_is_an_error() {
     let node = Node::new();
@@ -283,7 +283,8 @@ fn a_deletion_that_the_disk_does_not_take_is_an_error() {
     assert_eq!(node.seen(100), NOT_EVICTED);
 }
 
-/// The sync loop reads the changed file while the worker waits for the disk.
+/// An edit of the pod's file is not lost if the sync loop reads the file while the worker writes the end of the pod to
+/// the disk.
 #[test]
 fn an_edit_that_comes_while_an_end_is_written_is_not_lost() {
     let node = Node::new();

@@ -1,8 +1,8 @@
 //! The thread that measures the volumes with a size limit, and evicts pods with volumes over the limit.
 //!
 //! Invariants: the thread reads what containers write, so it holds no lock and no other thread waits for it. The cost
-//! of a volume is bounded by [`STEP`] and [`WALKS`], and in time by [`Pace`]. While no pod has such a volume, the
-//! thread sleeps.
+//! of a volume is bounded by [`STEP`] and [`WALKS`], and in time by [`Pace`]. While no pod has a volume with a size
+//! limit, the thread sleeps.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -26,12 +26,12 @@ use crate::pods::volumes::{LimitedVolume, Walk};
 
 /// The number of files that are looked at before the next volume has its turn. A step takes a few milliseconds.
 const STEP: usize = 10_000;
-/// The most walks at a time. If a volume needs more than one step and there are already this many walks, its walk
-/// begins anew later.
+/// The largest number of walks at a time. If a volume needs more than one step and there are already this many walks,
+/// the walk through the volume begins anew later.
 const WALKS: usize = 2;
-/// The longest sleep of the thread.
+/// The longest sleep of the measuring thread.
 const SLEEP: Duration = Duration::from_secs(3600);
-/// The stack size of the thread in bytes. Directories lie on the heap.
+/// The stack size in bytes of the measuring thread. Directories lie on the heap.
 const STACK: usize = 128 * 1024;
 
 /// The key of a volume: the pod's UID and the volume's name.
@@ -58,7 +58,8 @@ pub struct Watch {
     pub interval: Duration,
 }
 
-/// Starts the thread, which measures until `stop` closes. The closing side must also wake the thread by the feed.
+/// Starts the thread, which measures until `stop` closes. The caller that closes `stop` must also wake the thread by
+/// the feed.
 ///
 /// # Errors
 /// Returns an error if the thread cannot be started.
@@ -73,7 +74,7 @@ pub fn spawn(watch: Watch, stop: Receiver<()>, roster: &Roster) -> io::Result<Jo
 struct Volume {
     pace: Pace,
     walk: Option<Walk>,
-    /// True if the log already says that the volume cannot be counted as a whole. It says so once.
+    /// True if the log already says that the volume cannot be counted as a whole. The log says this once.
     said: bool,
 }
 
@@ -90,12 +91,12 @@ impl Measuring {
 
     fn turn(&mut self, panicked: bool, stop: &Receiver<()>, pulse: &Pulse) -> ControlFlow<()> {
         if panicked {
-            // Counts again from the beginning, because a walk may have been interrupted.
+            // All walks begin again, because the panic may have interrupted a walk.
             self.volumes.clear();
         }
         let stopped = || stop.try_recv() == Err(TryRecvError::Disconnected);
         let feed = self.watch.feed.clone();
-        // The version is read first, so that a pod that comes meanwhile ends the sleep.
+        // The version is read before the volumes, so a pod that comes during the round ends the sleep after it.
         let version = feed.version_of(Aspect::Spec);
         if stopped() {
             return ControlFlow::Break(());
@@ -111,8 +112,8 @@ impl Measuring {
         ControlFlow::Continue(())
     }
 
-    /// Looks at each volume that is due. Returns the time until the next round, or `None` if no pod has such a volume.
-    /// Pods that have ended count too, because they may start anew.
+    /// Looks at each volume that is due. Returns the time until the next round, or `None` if no pod has a volume with a
+    /// size limit. A pod that has ended counts here, because it may start anew, but its volumes are not looked at.
     fn round(&mut self, stopped: &dyn Fn() -> bool) -> Option<Duration> {
         let mut all = self.limited();
         if all.is_empty() {

@@ -38,7 +38,7 @@ impl StartErrorReason {
     }
 }
 
-/// The error of a container's start, from the step that failed.
+/// The error of the step that failed when a container was to be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartError {
     /// The reason, which becomes `state.waiting.reason`.
@@ -46,7 +46,7 @@ pub struct StartError {
     /// The text, which becomes `state.waiting.message`. If a person can do something about the error, the text says
     /// what.
     pub message: String,
-    /// The time at which another try is worthwhile, if it is known.
+    /// The time at which another try is worthwhile. `None` means that the time is not known.
     pub retry_at: Option<Moment>,
 }
 

@@ -1,4 +1,4 @@
-//! The host names and the resolver of a pod, and its files of /etc about them.
+//! The host names and the resolver of a pod, and the files of /etc that show them to containers.
 
 use std::fs;
 use std::io;
@@ -25,7 +25,7 @@ pub struct NodeDns {
     pub node_ip: IpAddr,
 }
 
-/// The default names and resolvers, for a node without a configuration of them.
+/// The defaults for a node without configured host names and resolvers.
 impl Default for NodeDns {
     fn default() -> Self {
         Self {
@@ -41,8 +41,9 @@ impl Default for NodeDns {
 }
 
 impl NodeDns {
-    /// Returns the cluster's name servers and domain for a pod. Of podprobe's own addresses the pod gets those of its
-    /// address families. A pod that has only loopback gets none of them, because it could not reach them.
+    /// Returns the cluster's name servers and domain for a pod. Of podprobe's own addresses the pod gets only those of
+    /// the pod's address families. A pod that has only loopback gets none of podprobe's addresses, because it could not
+    /// reach them.
     fn cluster_of(&self, pod: &Pod, addresses: &[IpAddr]) -> ClusterDns {
         let reaches = |server: &IpAddr| {
             let mut own = addresses.iter().filter(|ip| !ip.is_loopback());
@@ -94,7 +95,7 @@ impl NodeDns {
         Ok(warnings)
     }
 
-    /// Returns the node's resolver settings. If no file is configured, they point to the node itself, as in the
+    /// Returns the node's resolver settings. If no file is configured, the settings point to the node itself, as in the
     /// kubelet.
     fn resolver(&self) -> io::Result<ResolvConf> {
         match &self.resolv_conf {
@@ -114,7 +115,7 @@ impl NodeDns {
     }
 }
 
-/// Reads a resolv.conf file. A missing file counts as empty, because a node without a network may have none.
+/// Reads a resolv.conf file. A missing file counts as empty, because a node without a network may have no such file.
 /// deviations: no-resolv-conf
 fn read(file: &Path) -> io::Result<ResolvConf> {
     match fs::read(file) {
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(of("fd00::1"), Ok("search .\nnameserver ::1\n".into()));
     }
 
-    /// The file of the configuration is missing or unreadable (deviations: no-resolv-conf).
+    /// A configured file that is missing counts as empty. An unreadable file is an error (deviations: no-resolv-conf).
     #[test]
     fn a_missing_file_is_an_empty_resolver_and_an_unreadable_one_an_error() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
 //! Links to the logs, `/var/log/containers/<pod>_<namespace>_<container>-<id>.log`: the names that fluent-bit, promtail
 //! and vector look for (the kubelet's legacy log symlinks).
 //!
-//! Invariant: each link has an entry of the same name among the pod's data, which is written before the link. So when a
-//! pod is removed, all its links are found without a look at the links of other pods, even those of containers with
-//! lost records.
+//! Invariant: each link has an entry of the same name among the pod's data. The entry is written before the link. So
+//! when a pod is removed, all its links are found without a look at the links of other pods, even the links of
+//! containers with lost records.
 
 use std::fs;
 use std::io;
@@ -27,8 +27,8 @@ pub(super) struct Linked<'a> {
 }
 
 impl Linked<'_> {
-    /// Returns the name of the link. If it would be too long for a file name, the part before the id is cut, as in the
-    /// kubelet.
+    /// Returns the name of the link. If the name would be too long for a file name, the part before the id is cut, as
+    /// in the kubelet.
     fn name(&self) -> String {
         let suffix = format!("-{}.log", self.id.as_str());
         let mut prefix = format!("{}_{}_{}", self.pod, self.namespace, self.container);
@@ -61,8 +61,8 @@ pub(super) fn link(layout: &Layout, of: &Linked<'_>, log: &Path) {
     }
 }
 
-/// Returns the path of a log relative to the links. So a collector finds the log even if the log directory has another
-/// path for it than for the daemon, for example under another root than `/` (deviations: log-links).
+/// Returns the path of a log relative to the links. So a collector finds the log even if the collector sees the log
+/// directory at another path than the daemon, for example under another root than `/` (deviations: log-links).
 fn from_links(layout: &Layout, log: &Path) -> PathBuf {
     let links = layout.container_log_links();
     let beside = links.parent().and_then(|top| log.strip_prefix(top).ok());
@@ -168,7 +168,7 @@ mod tests {
         assert!(!there("web_default_app-4.log") && there("other_default_app-3.log"));
     }
 
-    /// A collector may mount the node's log directory at any path.
+    /// A link works for a collector that mounts the node's log directory at any path.
     #[test]
     fn a_link_leads_to_the_log_wherever_the_log_directory_is_seen() {
         let dir = tempfile::tempdir().unwrap();

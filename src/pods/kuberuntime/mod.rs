@@ -1,7 +1,7 @@
 //! The layer between pods and the runtime (the kubelet's `kuberuntime`): the steps by which a pod becomes a sandbox and
 //! containers.
 //!
-//! Invariants: each step does one thing and is called by itself: pod directory, volumes, sandbox, and then for each
+//! Invariants: each step is a separate function that does one thing: pod directory, volumes, sandbox, and then for each
 //! container image, configuration, create, start. The caller decides about order, events and back-off
 //! ([`crate::pods::workers`]). The content of a configuration is decided by [`crate::pods::container_config`].
 
@@ -62,7 +62,8 @@ pub struct KubeRuntime {
 }
 
 impl KubeRuntime {
-    /// Makes the layer for the pods of this node. `runtime` runs them, and their files are below `layout`.
+    /// Makes the layer for the pods of this node. `runtime` runs the pods, and the files of the pods are below
+    /// `layout`.
     pub fn new(
         runtime: Arc<dyn Runtime>,
         images: ImageManager,
@@ -141,8 +142,8 @@ impl KubeRuntime {
         self.with_context(pod, |of, dir| self.volumes.set_up(of, dir))
     }
 
-    /// Makes the volumes of a sandbox ready for its containers. Volumes of objects get their content. With `is_new`,
-    /// while no container has used them, the other volumes get the pod's group.
+    /// Makes the volumes of a sandbox ready for its containers. Volumes of objects get their content. `is_new` means
+    /// that no container has used the volumes yet. In that case the other volumes get the pod's group.
     ///
     /// # Errors
     /// Returns an error if the sandbox is not running.
@@ -164,8 +165,8 @@ impl KubeRuntime {
         Ok(volumes.fill(&root))
     }
 
-    /// Brings the content of a running pod's volumes up to date with the objects. Returns the volumes that keep their
-    /// old content.
+    /// Brings the content of a running pod's volumes up to date with the objects that they show. Returns the volumes
+    /// that keep their old content.
     ///
     /// # Errors
     /// Returns an error if the sandbox is not running.
@@ -188,8 +189,8 @@ impl KubeRuntime {
         f(&context, &self.layout.pod_data(pod.uid()))
     }
 
-    /// Runs a new sandbox, and writes /etc/hosts and similar files for its containers. Warnings about its resolver are
-    /// passed to `warn`.
+    /// Runs a new sandbox, and writes /etc/hosts and similar files for its containers. Warnings about the pod's
+    /// resolver are passed to `warn`.
     ///
     /// # Errors
     /// Returns the error of the disk or of the runtime, or an error if the pod's host name is too long.
@@ -216,8 +217,8 @@ impl KubeRuntime {
         Ok(id)
     }
 
-    /// Writes the files of /etc, which have the addresses of the sandbox. They are written once for each sandbox,
-    /// because running containers have mounted them and may have changed them.
+    /// Writes the files of /etc, which have the addresses of the sandbox. The files are written once for each sandbox,
+    /// because running containers have mounted the files and may have changed them.
     fn write_etc_files(
         &self,
         pod: &Pod,
@@ -365,7 +366,7 @@ impl KubeRuntime {
     /// Starts a created container, and links its log in the directory of log collectors.
     ///
     /// # Errors
-    /// Returns the runtime's error. The container then stays as a failed one.
+    /// Returns the runtime's error. The container then stays as a failed container.
     pub fn start_container(
         &self,
         pod: &Pod,
@@ -441,8 +442,9 @@ impl KubeRuntime {
         log_links::sweep(layout);
     }
 
-    /// Removes the volumes and logs of a pod whose containers and sandboxes are removed. May be called again. Of a pod
-    /// from an earlier daemon only the UID may be known. Only then are the logs of other pods listed.
+    /// Removes the volumes and logs of a pod whose containers and sandboxes are removed. The function may be called
+    /// again. If only the UID of a pod from an earlier daemon is known, the logs are found by a listing of the logs of
+    /// all pods.
     ///
     /// # Errors
     /// Returns an error if a container or sandbox of the pod still exists, or if the disk cannot remove the data.

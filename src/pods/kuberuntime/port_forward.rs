@@ -17,7 +17,7 @@ const STACK: usize = 128 << 10;
 
 /// Connects to a port at localhost of the pod with this UID: first to 127.0.0.1, and if that fails to ::1, as
 /// containerd does. For a pod in the node's network this is the node's localhost. The socket does not block. Dropping
-/// it closes the connection.
+/// the socket closes the connection.
 ///
 /// # Errors
 /// Returns [`DialError`] with containerd's sentence and both causes in Go's words, or with the reason why the pod's
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::engine::runtime::fake::FakeRuntime;
 
-    /// Connects to a port of a pod of the fake runtime. Its pods are in the node's network.
+    /// Connects to a port of a pod of the fake runtime. All pods of the fake runtime are in the node's network.
     fn forward(port: u16) -> Result<Socket, DialError> {
         port_forward(&FakeRuntime::default(), "uid", port)
     }

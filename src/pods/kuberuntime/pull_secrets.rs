@@ -31,8 +31,8 @@ impl PullSecrets {
         all
     }
 
-    /// Returns the text of the kubelet's event about an image that was not pulled, perhaps because credentials were
-    /// missing.
+    /// Returns the text of the kubelet's event about Secrets without usable credentials, or `None` if every named
+    /// Secret has credentials.
     pub(super) fn warning(&self) -> Option<String> {
         (!self.unusable.is_empty()).then(|| {
             format!(

@@ -3,9 +3,9 @@
 use crate::api::Pod;
 use crate::base::cancel::Cancel;
 
-/// A source of the environment variables of services. It knows the services of this node.
+/// A source of the environment variables of services. The source knows the services of this node.
 pub trait ServiceVariables: Send + Sync {
-    /// Waits until every source of services has reported its set, for a limited time. Returns at once when `cancel` is
+    /// Waits, for a limited time, until every source of services has reported its set. Returns at once when `cancel` is
     /// cancelled.
     fn wait(&self, cancel: &Cancel);
 

@@ -45,7 +45,7 @@ impl Request {
             return Err(error);
         }
         let left = limit.saturating_sub(begun.elapsed());
-        // Returns the error of the first try: an error of the second one does not concern the request in the spec.
+        // Returns the error of the first try: the second try is not the request in the spec, so its error is not shown.
         let again = self.by_http().reach(left, cancel);
         again.map(|()| Reached::ByHttp).map_err(|_| error)
     }
@@ -121,7 +121,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// Serves one connection with each of the texts as its answer. Returns the first bytes of each request.
+    /// Serves one connection for each of the texts, and sends the text as the answer. Returns the first bytes of each
+    /// request.
     fn serve(answers: &[&str], f: impl FnOnce(u16)) -> Vec<String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

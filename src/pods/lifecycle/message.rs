@@ -10,11 +10,11 @@ use crate::base::text::head;
 use crate::base::wire::text::quote;
 use crate::engine::runtime::RuntimeError;
 
-/// The most bytes that are kept of a command's output, as of a termination message.
+/// Upper limit in bytes of the kept output of a command. A termination message has the same limit.
 pub(super) const MAX_OUTPUT: usize = 4096;
-/// The most bytes of a text. A command may be as long as a pod file, and an escaped byte takes four bytes.
+/// Upper limit in bytes of a text. A command may be as long as a pod file, and an escaped byte takes four bytes.
 const MAX_TEXT: usize = 3 * MAX_OUTPUT;
-/// The most bytes of a cause in an event.
+/// Upper limit in bytes of a cause in an event.
 const MAX_CAUSE: usize = 512;
 
 pub(super) fn of_exec(
@@ -39,7 +39,7 @@ pub(super) fn of_exec(
     }
 }
 
-/// The way in which a command failed. It is displayed as the cause in an event, which does not name the command.
+/// The way in which a command failed. The text of this error is the cause in an event, and does not name the command.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExecFailed {
     /// The command ended with this exit code.

@@ -3,8 +3,8 @@
 //!
 //! Invariants: a hook never decides whether its container starts or stops. A hook only delays the container, at most by
 //! the hook's time limit. The order of hook, signal and kill is decided by [`crate::pods::workers`]. When a hook
-//! returns, none of its processes and sockets is left. The output of a hook is bounded. No event shows it, because it
-//! may be a secret (deviations: hook-cause).
+//! returns, none of its processes and sockets is left. The output of a hook is bounded. No event shows the output,
+//! because the output may be a secret (deviations: hook-cause).
 //!
 //! ```text
 //! workers ─▶ runner ─▶ exec | http | sleep       message: the kubelet's texts
@@ -64,7 +64,7 @@ impl From<String> for Failure {
 
 impl HookError {
     /// Returns the reason and the text of the event, or `None` if there is no event. The text begins as the kubelet's
-    /// and continues with the cause, without the hook's output.
+    /// text and continues with the cause, without the hook's output.
     pub fn event(&self, kind: HookKind) -> Option<(&'static str, String)> {
         let Self::Failed(Failure { cause, .. }) = self else {
             return None;
@@ -79,7 +79,7 @@ impl HookError {
     }
 }
 
-/// Runs hooks. Pod workers call it on their threads, which a hook may block.
+/// Runs hooks. Pod workers call these functions on their own threads, which a hook may block.
 pub trait Hooks: Send + Sync {
     /// Runs the hook before the container gets the stop signal. Returns when the hook has ended, at the latest after
     /// `grace` or soon after `cancel`. The hook's time counts against the grace period.

@@ -19,7 +19,8 @@ use crate::pods::prober::ports::{PortError, resolve_port};
 use crate::pods::prober::target::{TargetError, is_node_address, resolve_target};
 use crate::pods::prober::url::ProbeUrl;
 
-/// The limit of a hook without a limit: a year. A finite limit lets the code compute with times.
+/// The time limit that the code uses for a hook without a time limit: a year. A finite limit lets the code compute with
+/// times.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The reason why an httpGet hook has no answer.
@@ -43,11 +44,11 @@ enum HttpGetError {
 pub struct HandlerRunner {
     /// The runtime, which runs commands and knows the pods' addresses and network namespaces.
     pub runtime: Arc<dyn Runtime>,
-    /// The recorder of events. It gets an event when a hook falls back to http.
+    /// The recorder of events. The recorder gets an event when a hook falls back to http.
     pub recorder: Arc<Recorder>,
     /// The address of pods that use the node's network.
     pub node_ip: IpAddr,
-    /// The hosts that hooks may name. They are the same hosts that probes may name.
+    /// The hosts that hooks may name, which are the same as for probes.
     pub allow_probe_hosts: Vec<String>,
 }
 
@@ -138,8 +139,8 @@ impl HandlerRunner {
         })
     }
 
-    /// Returns the pod's addresses from the runtime. The stored status has none yet when the pod's first container has
-    /// just started.
+    /// Returns the pod's addresses from the runtime. When the pod's first container has just started, the stored status
+    /// has no addresses yet.
     fn addresses(&self, pod: &Pod) -> Result<PodStatus, RuntimeError> {
         let runtime = self.runtime.pod_status(pod.uid())?;
         let ips = match runtime.ips() {
@@ -161,7 +162,7 @@ impl HandlerRunner {
     }
 }
 
-/// Runs a sleep hook. A sleep that is longer than the grace period ends with it and counts as a success.
+/// Runs a sleep hook. A sleep that is longer than the grace period ends with the grace period and counts as a success.
 fn sleep(seconds: i64, limit: Duration, cancel: &Cancel) -> Result<(), HookError> {
     let time = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
     match cancel.wait(time.min(limit)) {

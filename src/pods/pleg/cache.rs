@@ -1,7 +1,7 @@
 //! The runtime cache (kubelet-probes 7): the last status of each pod, and the wait for a status that is newer than a
 //! given time.
 //!
-//! Invariants: times are monotonic. Each is the time at which a listing *began*, so "newer than T" means that the
+//! Invariants: times are monotonic. Each time is the time at which a listing *began*, so "newer than T" means that the
 //! runtime was asked after T. The lock is held for map operations only.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::base::clock::{Moment, go_duration};
 use crate::base::locks::Locked;
 use crate::engine::runtime::RuntimePodStatus;
 
-/// The error of a wait for a newer status that has reached its ceiling.
+/// A wait for a newer status has reached its ceiling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheError {
     uid: PodUid,
@@ -43,11 +43,11 @@ struct CachedPod {
 #[derive(Default)]
 struct Inner {
     pods: HashMap<PodUid, CachedPod>,
-    /// The time of the last full listing. The status of every pod is at least as new.
+    /// The time of the last full listing. The status of every pod is at least as new as this time.
     global: Option<Moment>,
     closed: bool,
-    /// The condition variable on which the waiters of each pod sleep. With a single one for all pods, each changed pod
-    /// would wake every worker.
+    /// The condition variable on which the waiters of each pod sleep. With a single condition variable for all pods,
+    /// each changed pod would wake every worker.
     waiters: HashMap<PodUid, Arc<Condvar>>,
 }
 
@@ -75,7 +75,7 @@ impl Inner {
     }
 }
 
-/// The cache of statuses. The relist thread writes it. Pod workers and others read it.
+/// The cache of statuses. The relist thread writes the cache. Pod workers and other threads read the cache.
 #[derive(Default)]
 pub struct Cache {
     inner: Mutex<Inner>,
@@ -158,8 +158,8 @@ impl Cache {
     /// Sets the new status of a pod. `None` deletes the status.
     pub(super) fn set(&self, uid: PodUid, status: Option<RuntimePodStatus>, at: Moment) {
         let mut inner = self.lock();
-        // Notified under the lock: the last waiter takes its condition variable out of the map, and must not find it in
-        // use here.
+        // The waiters are notified under the lock. The last waiter takes the condition variable out of the map, so this
+        // function must not use it after the lock is released.
         if let Some(changed) = inner.waiters.get(&uid) {
             changed.notify_all();
         }
@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    /// If an empty entry counted as a pod, the pod would be ended a second time as an orphan.
+    /// An empty entry does not count as a pod. Otherwise the pod would be ended a second time as an orphan.
     #[test]
     fn a_pod_that_is_gone_is_no_pod_that_the_runtime_knows() {
         let cache = Cache::default();
@@ -211,7 +211,8 @@ mod tests {
         );
     }
 
-    /// With a single condition variable for all pods, the start of n pods would wake n workers n times.
+    /// A changed pod wakes only the threads that wait for that pod. With a single condition variable for all pods, the
+    /// start of n pods would wake n workers n times.
     #[test]
     fn a_pod_that_changes_wakes_only_those_who_wait_for_it() {
         const SOON: Duration = Duration::from_secs(20);

@@ -1,4 +1,6 @@
-//! The table of kubelet-probes 7: compares two statuses of a pod and returns the events. Pure.
+//! The table of kubelet-probes
+//! 7: compares two statuses of a pod and returns the events. All functions are pure.
+//! 7. All functions are pure.
 
 use crate::api::PodUid;
 use crate::engine::runtime::{ContainerId, RuntimePodStatus, RuntimeState};
@@ -77,7 +79,7 @@ fn kinds(old: State, new: State) -> &'static [EventKind] {
 }
 
 /// Returns the events between two statuses of one pod. A missing pod has an empty status. First come the events of the
-/// new status in its order, then those of removed containers and sandboxes.
+/// new status in its order, then the events of removed containers and sandboxes.
 pub fn events(old: &RuntimePodStatus, new: &RuntimePodStatus) -> Vec<PodLifecycleEvent> {
     let uid = if new.uid.as_str().is_empty() {
         &old.uid

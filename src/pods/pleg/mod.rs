@@ -1,9 +1,10 @@
-//! The pod lifecycle event generator (kubelet-probes 7). It relists the pods of the runtime, caches their statuses, and
-//! sends the changes to the sync loop.
+//! The pod lifecycle event generator (kubelet-probes 7). The generator relists the pods of the runtime, caches their
+//! statuses, and sends the changes to the sync loop.
 //!
-//! Invariants: only the one relist thread writes the cache, and it does so before it sends the event of the change. The
-//! thread never waits for the sync loop: if the channel is full, it drops and counts the event, and the next sync tick
-//! repairs that. A relist that failed or panicked changes nothing except the health.
+//! Invariants: only the relist thread writes the cache. The thread writes a change to the cache before it sends the
+//! event of the change. The thread never waits for the sync loop: if the channel is full, the event is dropped and
+//! counted, and the next sync tick repairs the loss. A relist that failed or panicked changes nothing except the
+//! health.
 
 pub mod cache;
 pub mod diff;
@@ -71,8 +72,8 @@ pub struct Pleg {
 }
 
 impl Pleg {
-    /// Starts the thread `pleg`, which lists at once. It ends when `stop` has an item or is closed, or when `events` is
-    /// closed.
+    /// Starts the thread `pleg`, which lists at once. The thread ends when `stop` has an item or is closed, or when
+    /// `events` is closed.
     ///
     /// # Errors
     /// Returns an error if no thread can be started.

@@ -1,7 +1,7 @@
-//! Compares a listing with the records of the last one. Pure.
+//! Compares a listing with the records of the last listing. All functions are pure.
 //!
-//! Invariants: a record is the status of which the last events were sent. Every pod with a difference in any field of
-//! its status goes to the cache, even if the difference causes no event.
+//! Invariants: a record is the status of a pod for which events were last sent. Every pod with a difference in any
+//! field of its status goes to the cache, even if the difference causes no event.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub fn step(records: &mut Records, pods: Vec<RuntimePodStatus>) -> Vec<Change> {
 }
 
 /// Compares the record of one pod with its new status, and stores the status. Always returns a change, so that the
-/// cache records the time of the look.
+/// cache records the time at which the pod was listed.
 pub fn step_pod(records: &mut Records, uid: &PodUid, status: RuntimePodStatus) -> Change {
     let change = accept(records, uid, status);
     change.unwrap_or_else(|| Change {

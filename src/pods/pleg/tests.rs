@@ -233,7 +233,7 @@ fn a_request_relists_that_pod_at_once() {
     assert_eq!(f.pleg.cache().get(&"1".into()).containers[0].id, "c".into());
 }
 
-/// If all pods are removed at once, every pod worker sends a request.
+/// No request is dropped if many come at once: when all pods are removed at once, every pod worker sends a request.
 #[test]
 fn no_request_is_dropped_however_many_come_at_once() {
     const PODS: usize = 300;

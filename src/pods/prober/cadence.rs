@@ -41,8 +41,8 @@ impl Cadence {
         self.next
     }
 
-    /// Consumes the tick that is due and all later ticks that have passed. Returns the time at which the first of them
-    /// was due, or `None` if none is due yet.
+    /// Consumes the tick that is due and all later ticks that have passed. Returns the time at which the first of these
+    /// ticks was due, or `None` if no tick is due yet.
     pub fn take(&mut self, now: Moment) -> Option<Moment> {
         let due = self.next;
         if now < due {
@@ -97,7 +97,7 @@ mod tests {
         );
     }
 
-    /// Each step is late by a different part of a millisecond, as on a real scheduler.
+    /// Ticks do not drift, although each step is late by a different part of a millisecond, as on a real scheduler.
     #[test]
     fn an_hour_of_late_steps_does_not_drift() {
         for period in [10, 1000, 7000] {

@@ -11,23 +11,25 @@ use crate::base::clock::Moment;
 use crate::engine::runtime::ContainerId;
 use crate::pods::actions::{restart_all_going_on, should_restart_after};
 
-/// The source of the statuses that workers read. Workers call it on their threads, so it must not block.
+/// The source of the statuses that workers read. Workers call these functions on their threads, so the functions must
+/// not block.
 pub trait StatusSource: Send + Sync {
     /// Returns a number that grows after every change of a status. While the number stays the same, no worker reads its
     /// status again.
     fn version(&self) -> u64;
 
-    /// Returns the stored API status of a pod.
+    /// Returns the stored API status of a pod, or `None` if the pod has no status yet.
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>>;
 
-    /// Returns the time at which a container of this boot started, according to the runtime.
+    /// Returns the time at which a container of this boot started, according to the runtime, or `None` if the time is
+    /// not known.
     fn started_moment(&self, uid: &PodUid, id: &ContainerId) -> Option<Moment>;
 }
 
 /// The part of a status that a step needs (kubelet-probes 2.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ContainerView {
-    /// There is no status yet, or it has no instance of the container (rows 1 and 3).
+    /// There is no status yet, or the status has no instance of the container (rows 1 and 3).
     #[default]
     NoInstance,
     /// The pod has ended (row 2).
@@ -103,7 +105,7 @@ impl StatusView {
         spec: &PodSpec,
         container: &str,
     ) -> bool {
-        // The version is read before the status, so that a change in between is seen the next time.
+        // The version is read before the status, so that a change in between is seen at the next refresh.
         let version = Some(source.version());
         if version == self.version {
             return false;

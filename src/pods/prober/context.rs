@@ -22,7 +22,7 @@ pub trait ProbeRecords: Send + Sync {
     fn open(&self, pod: &PodRef, container: &str, probe_type: ProbeType) -> Box<dyn ProbeRecord>;
 }
 
-/// The record of one probe. The worker calls it on its thread, so it must not block.
+/// The record of one probe. The worker calls these functions on its thread, so the functions must not block.
 pub trait ProbeRecord: Send {
     /// Records that a run begins, `late` after it was due.
     fn begun(&self, late: Duration);
@@ -35,7 +35,7 @@ pub trait ProbeRecord: Send {
 /// The state of a container that still runs, as an earlier daemon has recorded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoredReady {
-    /// True if the container was ready by the record of the earlier daemon.
+    /// True if the container was ready according to the record of the earlier daemon.
     pub ready: bool,
     /// True if the container's startup probe had passed, or the container has no startup probe.
     pub started: bool,

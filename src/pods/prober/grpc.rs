@@ -115,9 +115,9 @@ fn join_host_port(host: &str, port: u16) -> String {
 
 /// The reason why the probe could not connect.
 enum ConnectError {
-    /// The other side caused it, or the network in between.
+    /// The server or the network in between caused the error.
     Failed(String),
-    /// The probe itself caused it.
+    /// The probe itself caused the error.
     Ours(String),
 }
 
@@ -192,7 +192,8 @@ impl Client<'_> {
         greeted.map_err(|e| ConnectError::Failed(preface_error(e)))
     }
 
-    /// Calls the health service. Calls it once more on a new connection if the server has not processed the first call.
+    /// Calls the health service. If the server has not processed the call, calls the service once more on a new
+    /// connection.
     fn check(&self, connected: Connected) -> Result<i32, Status> {
         match self.check_once(connected) {
             Err(e) if e.unprocessed => {}

@@ -31,7 +31,7 @@ pub use self::no_answer::GetError;
 /// The user agent of a probe: the kubelet's name and the version that probes follow.
 pub const USER_AGENT: &str = "kube-probe/1.36";
 
-/// The most requests of one probe, redirects included.
+/// The largest number of requests of one probe, redirects included.
 const MAX_REQUESTS: usize = 10;
 
 /// Returns the headers of a spec with canonical names, grouped by name in the order of first use. Every value is kept.
@@ -58,10 +58,10 @@ fn canonical(name: &str) -> String {
     name.split('-').map(word).collect::<Vec<String>>().join("-")
 }
 
-/// Passes the headers to `send` one by one, `Host` first. They are the headers of the spec and the default headers. An
-/// empty value in the spec removes a default header. Content-Length, Transfer-Encoding and Trailer are left out,
-/// because the client itself sets them, as in Go's client. After a redirect a `Referer` is sent, unless the spec has
-/// one. Stops at the first error of `send` and returns it.
+/// Passes the headers of the spec and the default headers to `send` one by one, `Host` first. An empty value in the
+/// spec removes a default header. Content-Length, Transfer-Encoding and Trailer are left out, because the client itself
+/// sets them, as in Go's client. After a redirect a `Referer` is sent, unless the spec has a `Referer`. Stops at the
+/// first error of `send` and returns the error.
 fn each_header<E>(
     spec: &[HttpHeader],
     agent: &str,
@@ -112,7 +112,7 @@ fn each_header<E>(
     }
 }
 
-/// A GET request of a probe or a hook. It can be sent any number of times.
+/// A GET request of a probe or a hook. The request can be sent any number of times.
 pub struct Get {
     url: ProbeUrl,
     headers: Vec<HttpHeader>,
@@ -125,9 +125,9 @@ pub struct Get {
 pub struct Until<'a> {
     /// The time limit for everything from the lookup to the last byte of the body.
     pub timeout: Duration,
-    /// The observer of sockets. It is called with each opened socket and may refuse it.
+    /// The observer of sockets. The observer is called with each opened socket and may refuse the socket.
     pub sockets: &'a dyn Observer,
-    /// Returns true once the caller no longer waits. The name lookup polls it.
+    /// Returns true once the caller no longer waits. The name lookup polls this function.
     pub given_up: &'a dyn Fn() -> bool,
 }
 
@@ -149,8 +149,8 @@ impl Get {
         }
     }
 
-    /// Sends the request, follows redirects, and reads the head and some of the body of the answer. Returns the status
-    /// code, whatever it is.
+    /// Sends the request, follows redirects, and reads the status, the headers and some of the body of the answer.
+    /// Returns the status code, whatever it is.
     ///
     /// # Errors
     /// Returns [`GetError`] if there is no answer.
@@ -166,7 +166,7 @@ impl Get {
         };
         let answer = self.answer(&client)?;
         let status = answer.status();
-        // The body changes nothing. It is read so that the server can finish.
+        // The body does not change the result. The body is read so that the server can finish.
         let _ = answer.into_body();
         Ok(status)
     }
@@ -210,7 +210,7 @@ impl Get {
         }
     }
 
-    /// Follows redirects to the end, but only within the host.
+    /// Follows redirects to the end, but only within the host of the first request.
     #[inline(never)]
     fn follow(&self, client: &Client<'_>, mut answer: Answer) -> Result<Answer, GetError> {
         let failure =
@@ -234,7 +234,7 @@ impl Get {
             if count == MAX_REQUESTS {
                 return Err(failure(&to, FailureCause::TooManyRedirects));
             }
-            // The spec's Host header is kept only for a relative redirect or one to the same authority.
+            // The spec's Host header is kept only for a relative redirect or a redirect to the same authority.
             if !is_relative(&to) && next.authority() != url.authority() {
                 headers
                     .to_mut()
@@ -262,7 +262,7 @@ struct Hop<'a> {
     url: &'a ProbeUrl,
     agent: &'a str,
     headers: &'a [HttpHeader],
-    /// The URL of the request that was redirected to this one.
+    /// The URL of the request that was redirected to this request.
     referer: Option<&'a str>,
 }
 
@@ -316,7 +316,7 @@ fn http2_request(hop: &Hop<'_>) -> http::Result<http::Request<()>> {
     request.uri(uri).version(http::Version::HTTP_2).body(())
 }
 
-/// An answer of which the head has been read.
+/// An answer with its status and headers read, and its body still unread.
 enum Answer {
     Http1(exchange::Reply),
     Http2(Box<http2::Reply>),
@@ -360,7 +360,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Sends one request and reads the head of the answer.
+    /// Sends one request and reads the status and the headers of the answer.
     #[inline(never)]
     fn get(
         &self,

@@ -23,7 +23,7 @@ pub(super) enum Woken<T> {
 
 /// The mailbox of one worker. Any number of threads may wake the worker.
 pub(super) struct Mailbox<T> {
-    /// True if the worker must end. Written under the lock, so that no wait misses the change.
+    /// True if the worker must end. The flag is written under the lock of `trigger`, so that no wait misses the change.
     stop: AtomicBool,
     trigger: Mutex<Option<T>>,
     came: Condvar,

@@ -1,4 +1,4 @@
-//! The probe manager: starts and stops workers, and writes their results into statuses
+//! The probe manager: starts and stops workers, and writes the results of probes into statuses
 //! (kubelet-probes 4.2–4.4).
 //!
 //! Invariants: one worker per (pod UID, container, probe type), made only in the vacant arm of its
@@ -43,7 +43,7 @@ pub struct Deps {
     pub recorder: Arc<Recorder>,
     /// The time at which the daemon started.
     pub started: Moment,
-    /// The hosts that a probe may name besides the pod's own (`allowProbeHosts`).
+    /// The hosts that a probe may name besides the pod's own addresses (`allowProbeHosts`).
     pub allow_probe_hosts: Vec<String>,
     /// The restored values of Ready and Started by container id, from the checkpoint of an earlier daemon.
     pub restored: HashMap<ContainerId, RestoredReady>,

@@ -2,8 +2,8 @@
 
 use prost::Message;
 
-/// The largest accepted answer, in bytes. A `HealthCheckResponse` has two bytes. The rest leaves room for fields of a
-/// later version.
+/// The largest accepted answer, in bytes. A `HealthCheckResponse` has two bytes. The larger limit leaves room for
+/// fields of a later version.
 pub(super) const MAX_MESSAGE: usize = 4096;
 /// The number of the status SERVING (`HealthCheckResponse.ServingStatus.SERVING`).
 pub(super) const SERVING: i32 = 1;

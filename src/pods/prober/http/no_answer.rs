@@ -1,4 +1,5 @@
-//! The reason why a GET request has no answer, in the words of Go's client, and the outcome of such a probe.
+//! The reason why a GET request has no answer, in the words of Go's client, and the outcome of a probe without an
+//! answer.
 //!
 //! Invariants: this module is pure. A mistake of the server or of the spec is a failure of the probe. If podprobe
 //! itself lacks something, the result is an error of the probe.
@@ -17,10 +18,10 @@ use crate::pods::prober::url::UrlError;
 /// The error text of a TLS handshake with a server that answers by http.
 const HTTP_ANSWER: &str = "http: server gave HTTP response to HTTPS client";
 
-/// The text that Go's client adds to a timeout before the head of the answer.
+/// The text that Go's client adds to a timeout before the status and headers have come.
 const AWAITING_HEADERS: &str = "Client.Timeout exceeded while awaiting headers";
 
-/// A GET request without an answer. The text is the one of Go's client.
+/// A GET request has no answer. The text is the text of Go's client.
 #[derive(Debug, thiserror::Error)]
 #[error("Get \"{url}\": {cause}")]
 pub struct GetError {
@@ -51,8 +52,8 @@ impl GetError {
     }
 }
 
-/// Makes the outcome of a probe without an answer. If the other side caused it, the outcome is a failure. If the probe
-/// itself caused it, the outcome is an error.
+/// Makes the outcome of a probe without an answer. The outcome is a failure if the other side or the spec is the cause,
+/// and an error if the probe itself is the cause.
 impl From<GetError> for Outcome {
     fn from(e: GetError) -> Self {
         let text = e.to_string();
@@ -66,15 +67,16 @@ impl From<GetError> for Outcome {
 /// The cause of a request without an answer, by the side that caused it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoAnswer {
-    /// The other side or the spec caused it: a failure of the probe.
+    /// The other side or the spec is the cause. The probe has failed.
     #[error(transparent)]
     Theirs(#[from] FailureCause),
-    /// The probe itself caused it: an error of the probe, because it shows nothing about the container.
+    /// The probe itself is the cause. The probe has an error, because the missing answer shows nothing about the
+    /// container.
     #[error(transparent)]
     Ours(DialError),
 }
 
-/// The reason why a request has no answer, if that is a failure of the probe. The text is the one of Go's client.
+/// The reason why a request has no answer and the probe has failed. The text is the text of Go's client.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FailureCause {
     /// The host has no address.
@@ -89,7 +91,7 @@ pub(super) enum FailureCause {
     /// The request cannot be sent over HTTP/2.
     #[error(transparent)]
     Http2Request(http::Error),
-    /// A redirect to a `Location` that is not a URL.
+    /// The `Location` of a redirect is not a URL.
     #[error("failed to parse Location header {}: {source}", quote(.location.as_bytes()))]
     Location { location: String, source: UrlError },
     /// The limit of redirects is exceeded.
@@ -112,7 +114,7 @@ pub(super) enum FailureCause {
     Broken(ExchangeError),
 }
 
-/// A header of the spec that the client refuses to send, in the form of Go's client.
+/// The client refuses to send a header of the spec. The text has the form of Go's client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("net/http: invalid header field {part} {name:?}")]
 pub(super) struct HeaderError {
