@@ -1,6 +1,4 @@
-//! The table of kubelet-probes
-//! 7: compares two statuses of a pod and returns the events. All functions are pure.
-//! 7. All functions are pure.
+//! The table of kubelet-probes 7: compares two statuses of a pod and returns the events. All functions are pure.
 
 use crate::api::PodUid;
 use crate::engine::runtime::{ContainerId, RuntimePodStatus, RuntimeState};

@@ -174,9 +174,9 @@ impl ProberManager {
         }
     }
 
-    /// Makes the missing workers of a pod: first those of regular containers in order, then those of sidecars. Each
-    /// container gets its startup, readiness and liveness workers in this order. A worker that cannot be made is
-    /// logged, and tried again at the next sync.
+    /// Makes the missing workers of a pod: first the workers of regular containers in order, then the workers of
+    /// sidecars. Each container gets its startup, readiness and liveness workers in this order. A worker that cannot be
+    /// made is logged, and tried again at the next sync.
     pub fn add_pod(&self, pod: &Arc<Pod>) {
         for container in pod.spec.containers.iter().chain(pod.spec.sidecars()) {
             for probe_type in ProbeType::ALL {
@@ -320,7 +320,8 @@ impl ProberManager {
     }
 
     /// Returns the probes that the pod's file has changed, added or removed while their workers continue with the old
-    /// probes. Each is named by its container. A pod that keeps its UID keeps its workers (kubelet-probes
+    /// probes. Each probe is named by its container and its type. A pod that keeps its UID keeps its workers
+    /// (kubelet-probes
     /// 2.1, 13.5).
     pub fn outdated(&self, pod: &Pod) -> Vec<(String, ProbeType)> {
         let table = self.workers.table();
@@ -348,7 +349,7 @@ impl ProberManager {
         &self.context
     }
 
-    /// Returns the paused probes. A worker checks them before each run.
+    /// Returns the paused probes. A worker checks the pauses before each run.
     pub fn pauses(&self) -> &Arc<Pauses> {
         &self.context.pauses
     }

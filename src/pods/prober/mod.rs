@@ -1,8 +1,9 @@
 //! Probing: one thread per (pod, container, probe type), the pure state machine that decides each step of a probe, and
 //! the handlers.
 //!
-//! Invariants: a worker may live as long as its container. It does not end with the sync that made it (lessons A3). A
-//! probe *error* is not a probe *failure*: an error changes only the history. Each result names its container id.
+//! Invariants: a worker may live as long as its container. A worker does not end with the sync that made it
+//! (lessons A3). A probe *error* is not a probe *failure*: an error changes only the history. Each result names its
+//! container id.
 //!
 //! ```text
 //! manager ─ add, stop, trigger ─▶ thread ─▶ worker (pure) ─▶ prober ─▶ exec | http | tcp | grpc

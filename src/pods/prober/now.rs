@@ -1,4 +1,4 @@
-//! Runs a probe now for a person. Uses the same handlers as a worker, but no worker and no cache, and has no events or
+//! Runs a probe now for a person. The run uses the handlers that workers use, but has no worker, cache, events or
 //! metrics.
 
 use std::io;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The most bytes that are kept of a body or of a command's output (kubelet-probes 3.2, 3.4).
+/// Upper limit in bytes of the kept part of a body or of a command's output (kubelet-probes 3.2, 3.4).
 pub const MAX_OUTPUT: usize = 10240;
 
 /// The result of a handler (kubelet-probes 3.1).
@@ -13,7 +13,7 @@ pub const MAX_OUTPUT: usize = 10240;
 pub enum HandlerResult {
     /// The probe succeeded.
     Success,
-    /// The probe succeeded with a warning. Counts as Success, and writes an event.
+    /// The probe succeeded with a warning. The result counts as Success, and writes an event.
     Warning,
     /// The probe failed.
     Failure,
@@ -75,9 +75,10 @@ pub struct Outcome {
     pub result: HandlerResult,
     /// The body, the command output or the failure text. A body or a command output has at most [`MAX_OUTPUT`] bytes.
     pub output: String,
-    /// The error, if the probe itself did not work. Such a run is tried again.
+    /// The error, if the probe itself did not work. A run with an error is tried again.
     pub error: Option<String>,
-    /// True if the container had ended before the probe. Such a run is not reported as unhealthy (lessons F1).
+    /// True if the container had ended before the probe. A run against an ended container is not reported as unhealthy
+    /// (lessons F1).
     pub container_gone: bool,
     /// The phase that the probe reached.
     pub phase: Phase,
@@ -101,7 +102,7 @@ impl Outcome {
         }
     }
 
-    /// Makes the outcome of a probe that did not work itself: the result Unknown with an error.
+    /// Makes the outcome of a run in which the probe itself did not work: the result Unknown with an error.
     pub fn error(error: impl Into<String>, phase: Phase) -> Self {
         Self {
             error: Some(error.into()),

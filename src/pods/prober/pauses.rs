@@ -1,9 +1,10 @@
-//! Probes that a person has paused. Their workers keep the cached result and run no handler until the pause is over.
+//! Probes that a person has paused. The worker of a paused probe keeps the cached result and runs no handler until the
+//! pause is over.
 //!
 //! Invariants: a pause ends by itself, by the boot clock, at most [`MAX_PAUSE`] after it was made. After a reboot the
 //! wall clock shows how much is left of a pause, but never more than its length. A pause belongs to a pod's UID and is
-//! removed with the pod. The file is a copy of the memory and is replaced as a whole. If the file is lost or damaged,
-//! only the pauses are lost.
+//! removed with the pod. The file of the pauses is a copy of the pauses in memory and is replaced as a whole. If the
+//! file is lost or damaged, only the pauses are lost.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -58,7 +59,7 @@ struct Pause {
 #[derive(Default)]
 struct State {
     pauses: BTreeMap<ProbeKey, Pause>,
-    /// True if the file is older than the memory.
+    /// True if the pauses in memory have changed since the file was written.
     dirty: bool,
 }
 
@@ -69,7 +70,7 @@ pub struct Pauses {
     /// True if there may be pauses.
     any: AtomicBool,
     file: OnceLock<PathBuf>,
-    /// Held while the file is written, so that an older copy never replaces a newer one.
+    /// The lock that is held while the file is written, so that an older copy never replaces a newer one.
     writing: Mutex<()>,
 }
 
@@ -120,7 +121,7 @@ impl Pauses {
         })
     }
 
-    /// True if there may be pauses. If there are none, workers need neither the lock nor a key.
+    /// True if there may be pauses. If false, no probe is paused, so a worker need not take the lock or make a key.
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
@@ -174,7 +175,7 @@ impl Pauses {
         })
     }
 
-    /// Writes the file if it differs from the memory.
+    /// Writes the file if the pauses in memory have changed since the last write.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written. The pauses then stay in memory, and the next call tries again.
@@ -237,8 +238,8 @@ struct Record {
 }
 
 impl Record {
-    /// Returns the pause with the time that is left at `now`, or `None` if it is over. In another boot `until` has no
-    /// meaning. If the wall clock is earlier than the pause, as on a board without a battery, the passed time is
+    /// Returns the pause with the time that is left at `now`, or `None` if the pause is over. In another boot `until`
+    /// has no meaning. If the wall clock is earlier than the pause, as on a board without a battery, the passed time is
     /// unknown and counts as zero.
     fn restore(self, same_boot: bool, now: Moment, wall: Time) -> Option<(ProbeKey, Pause)> {
         let length = Duration::from_secs(self.seconds).min(MAX_PAUSE);

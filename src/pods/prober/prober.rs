@@ -2,8 +2,8 @@
 //!
 //! Invariants: a prober knows no worker and no cache, so a probe can run now without changing state. The caller may
 //! keep the prepared parts. Every failed run writes one event, even below the threshold. A run has up to three tries,
-//! and only errors are tried again. The log has a line when runs begin to fail, and one when they stop failing. At
-//! `debug` it has a line for each run.
+//! and only errors are tried again. The log has a line when runs begin to fail, and a line when they stop failing. At
+//! `debug` the log has a line for each run.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::api::{Handler, Pod, PodStatus, ProbeType};
 use crate::engine::runtime::{ContainerId, Runtime, RuntimeError};
 use crate::pods::events::{EventType, Recorder};
 
-/// The most tries of a handler that returns errors.
+/// The largest number of tries of a handler that returns errors.
 pub const MAX_TRIES: u32 = 3;
 
 /// Runs probes with retries, and writes their events.
@@ -60,7 +60,7 @@ impl Prober {
     }
 
     /// Runs the container's probe of this type with retries, writes the event, and returns the verdict for the worker.
-    /// `memory` must be new or come from earlier runs with the same subject. Pass it again the next time.
+    /// `memory` must be new or come from earlier runs with the same subject. Pass the same `memory` at the next run.
     pub fn probe(
         &self,
         probe_type: ProbeType,
@@ -225,13 +225,13 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Forgets the prepared parts, because the status of the pod has changed and they may be wrong.
+    /// Forgets the prepared parts, which may be wrong because the status of the pod has changed.
     pub fn forget_prepared(&mut self) {
         self.prepared = None;
     }
 
-    /// Returns the level and text of the log line for a run whose outcome differs from the one before, or `None` if it
-    /// does not differ. The end of the container is not logged, because the worker's next step sees it.
+    /// Returns the level and text of the log line for a run whose outcome differs from the outcome before, or `None` if
+    /// both outcomes are alike. The end of the container is not logged, because the worker's next step sees it.
     fn change(&mut self, outcome: &Outcome) -> Option<(log::Level, String)> {
         let is = verdict(outcome);
         if outcome.container_gone || self.verdict == Some(is) {
@@ -254,8 +254,8 @@ impl Memory {
 }
 
 /// The prepared parts of a run: command, addresses, port, request. They are valid until the status of the pod changes
-/// or a run has an error. A network namespace without a living holder is such an error, and then the runtime is asked
-/// again.
+/// or a run has an error. A run has an error if no process holds the network namespace any more. The runtime is then
+/// asked for the namespace again.
 pub struct Prepared {
     timeout: Duration,
     action: Action,
@@ -276,7 +276,7 @@ enum Action {
     Impossible(PrepareError),
 }
 
-/// The reason why a probe cannot be prepared. It is an error of the probe, never a failure.
+/// The reason why a probe cannot be prepared. The run of such a probe is an error, never a failure.
 #[derive(Debug, thiserror::Error)]
 enum PrepareError {
     /// The probe of this container has no handler.
@@ -354,7 +354,7 @@ mod tests {
         );
     }
 
-    /// A day has 86,400 failing runs. They give one log line, and their end gives one more.
+    /// A day of 86,400 failing runs gives one log line, and the end of the failures gives one more.
     #[test]
     fn only_a_change_is_logged() {
         let mut memory = Memory::default();

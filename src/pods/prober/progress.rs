@@ -12,7 +12,7 @@ use crate::base::wire::observer::{self, Observer};
 /// The progress of one probe: its phase, and the notes of its connections as steps of the trace.
 pub(super) struct Progress<'a> {
     phase: Cell<Phase>,
-    /// The observer of sockets. It is called with each opened socket.
+    /// The observer of sockets, which is called with each opened socket.
     sockets: &'a dyn Observer,
 }
 
@@ -22,7 +22,7 @@ impl<'a> Progress<'a> {
         Self::with_sockets(&())
     }
 
-    /// Makes the progress of a probe that has not begun. It passes each opened socket to `sockets`.
+    /// Makes the progress of a probe that has not begun. Each opened socket is passed to `sockets`.
     pub(super) fn with_sockets(sockets: &'a dyn Observer) -> Self {
         Self {
             phase: Cell::new(Phase::Prepare),

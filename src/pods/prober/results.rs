@@ -1,4 +1,4 @@
-//! The result caches: one per probe type, keyed by container id. Changes are sent to the sync loop
+//! The result caches: one cache per probe type, keyed by container id. Changes of a cache are sent to the sync loop
 //! (kubelet-probes 4.1).
 
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ pub struct Update {
     pub pod: PodUid,
 }
 
-/// The cache of one probe type. It never holds its lock while it sends.
+/// The cache of one probe type. The lock is never held while an update is sent.
 pub struct Manager {
     cache: Mutex<HashMap<ContainerId, ProbeResult>>,
     updates: Sender<Update>,

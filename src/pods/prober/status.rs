@@ -59,7 +59,7 @@ fn is_started(entry: &ContainerStatus, spec: &Container, known: Known) -> bool {
     }
 }
 
-/// Sets `started` and `ready` of a plain init container. It is ready when it has ended with exit code 0.
+/// Sets `started` and `ready` of a plain init container. Such a container is ready when it has ended with exit code 0.
 fn update_plain_init(entry: &mut ContainerStatus, spec: &Container, known: Known) {
     entry.started = Some(entry.state.running.is_some() && is_started(entry, spec, known));
     entry.ready = entry

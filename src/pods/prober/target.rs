@@ -21,7 +21,7 @@ use crate::base::wire::observer::Observer;
 use crate::engine::runtime::NetworkNamespace;
 use crate::net::network::node_addresses;
 
-/// The most name lookups at a time. A lookup that hangs keeps its helper thread.
+/// The largest number of name lookups at a time. A lookup that hangs keeps its helper thread.
 const MAX_LOOKUPS: usize = 8;
 
 /// The interval at which a lookup checks whether its caller has given up.
@@ -43,7 +43,7 @@ pub enum TargetError {
     },
 }
 
-/// A failed lookup of a name, in the form of Go's resolver.
+/// The lookup of a name failed. The text has the form of Go's resolver.
 #[derive(Debug, thiserror::Error)]
 #[error("lookup {host}: {cause}")]
 pub struct LookupError {
@@ -85,8 +85,8 @@ pub struct Target {
     pub netns: Option<NetworkNamespace>,
 }
 
-/// Returns the target of a probe with this `host` field. An empty `host` means the pod's own address. Without `netns`
-/// the pod uses the node's network.
+/// Returns the target of a probe with this `host` field. An empty `host` means the pod's own address. If `netns` is
+/// `None`, the pod uses the node's network.
 ///
 /// # Errors
 /// Returns [`TargetError`] if the host is not one of the pod's addresses or loopback, and is not allowed. The text says

@@ -27,8 +27,8 @@ use crate::base::locks::Locked;
 use crate::base::wire::dial::{come_home, namespace_lost};
 use crate::engine::runtime::ContainerId;
 
-/// The stack size of a worker's thread in bytes: 128 KiB. The test tests/kubelet/prober_net.rs measures how much of it
-/// a probe needs. Frames of a debug build are several times as large, so its stack is 256 KiB.
+/// The stack size of a worker's thread in bytes: 128 KiB. The test tests/kubelet/prober_net.rs measures how much of the
+/// stack a probe needs. Frames of a debug build are several times as large, so the stack of a debug build has 256 KiB.
 pub const STACK_SIZE: usize = if cfg!(debug_assertions) { 256 } else { 128 } * 1024;
 
 /// The instance that a worker has seen last. The manager triggers a worker that has not seen the newest instance.
@@ -51,7 +51,7 @@ pub(super) enum ThreadEnd {
     ThreadLost(Box<Job>),
 }
 
-/// Called at the end of a worker's thread, as its last action.
+/// The function that is called at the end of a worker's thread, as the last action of the thread.
 pub(super) type OnEnd = Arc<dyn Fn(ThreadEnd) + Send + Sync>;
 
 /// A worker with everything its thread needs.
@@ -69,7 +69,7 @@ pub(super) struct Job {
     cadence: Cadence,
     mailbox: Arc<Mailbox<Trigger>>,
     last_instance: LastInstance,
-    /// The end of the initial delay. A step is due then, and the cadence restarts with it.
+    /// The end of the initial delay. A step is due at that time, and the cadence restarts with this step.
     delayed_until: Option<Moment>,
     /// The time at which the step was due. `None` means that a trigger caused the step.
     due: Option<Moment>,
@@ -77,7 +77,8 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Makes a worker that has not run yet. It is boxed, so that the frames that pass it on keep no copy of it.
+    /// Makes a worker that has not run yet. The worker is boxed, so the stack frames that pass it on keep no copy of
+    /// it.
     pub(super) fn new(
         context: Arc<Context>,
         key: WorkerKey,
@@ -134,7 +135,7 @@ impl Job {
                     panic_text(&*panic)
                 );
                 self.context.count_panic();
-                // The next thread is started from this one and inherits its network namespace.
+                // The next thread is started from this thread and inherits its network namespace.
                 if !come_home() {
                     log::error!("the next thread of it is in a foreign network namespace, too");
                 }
@@ -159,7 +160,7 @@ impl Job {
         }
     }
 
-    /// Waits for the start jitter (kubelet-probes 2.2 step 2). Returns false if a stop came meanwhile (O6).
+    /// Waits for the start jitter (kubelet-probes 2.2 step 2). Returns false if a stop came during the wait (O6).
     fn wait_for_jitter(&mut self) -> bool {
         let now = Moment::now();
         let limit = max_jitter(
@@ -230,7 +231,7 @@ impl Job {
         }
     }
 
-    /// Kubelet-probes 2.6: runs a step and catches its panic, which is logged and counted. The worker continues.
+    /// Kubelet-probes 2.6: runs a step. A panic in the step is caught, logged and counted, and the worker continues.
     #[inline(never)]
     fn guarded_step(&mut self) -> bool {
         match catch_unwind(AssertUnwindSafe(|| self.step())) {

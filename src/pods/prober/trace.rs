@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::text::{head, micros};
 
-/// The most steps of one probe.
+/// The largest number of steps of one probe.
 pub const MAX_STEPS: usize = 200;
-/// The most bytes of one step.
+/// Upper limit in bytes of the text of one step.
 pub const MAX_STEP: usize = 1024;
 
 /// A step that a probe has done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// The time since the beginning in microseconds.
+    /// The time since the beginning of the probe in microseconds.
     pub micros: u64,
     /// A text about the action and its outcome.
     pub text: String,
@@ -48,7 +48,7 @@ pub fn note<T: Into<String>>(text: impl FnOnce() -> T) {
     });
 }
 
-/// Runs `f` on this thread. Returns its result and the steps that were noted meanwhile.
+/// Runs `f` on this thread. Returns the result of `f` and the steps that were noted during the call.
 pub fn record<T>(f: impl FnOnce() -> T) -> (T, Vec<Step>) {
     RECORDING.set(Some(Recording {
         begun: Instant::now(),

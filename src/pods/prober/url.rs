@@ -1,7 +1,8 @@
 //! The URLs of an httpGet probe: made from the path in the spec, or from a redirect (kubelet-probes 3.4).
 //!
-//! Invariants: this module is pure. A URL is always absolute, and the URL of a probe has host and port. Its path
-//! has only bytes that are allowed in a request line. Its query has no control characters and is sent as written, as in Go.
+//! Invariants: this module is pure. A URL is always absolute, and the URL of a probe has host and port. The path of a
+//! URL has only bytes that are allowed in a request line. The query has no control characters and is sent as written,
+//! as in Go.
 
 use std::fmt;
 
@@ -158,7 +159,7 @@ struct Reference<'a> {
     fragment: Option<&'a str>,
 }
 
-/// A text that is not a URL. It is displayed as Go's error.
+/// A text is not a URL. The text of this error is Go's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("parse {}: {why}", quote(.parsed.as_bytes()))]
 pub struct UrlError {
@@ -186,7 +187,7 @@ enum NoUrl {
     /// An opening bracket has no closing bracket.
     #[error("missing ']' in host")]
     OpenBracket,
-    /// The text after the host is not a port. It includes the colon.
+    /// The text after the host, with its colon, is not a port.
     #[error("invalid port {} after host", quote(.0.as_bytes()))]
     Port(String),
     /// The host has a byte that is not allowed in a host name.

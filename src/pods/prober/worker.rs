@@ -1,9 +1,9 @@
 //! The pure state machine of one probe worker. It decides what a step does before and after its handler
 //! (kubelet-probes 2.3–2.5).
 //!
-//! Invariants: no thread, clock, lock or channel. Changes of the cache are returned as data. A result is set only for
-//! the container id that the worker holds. While a worker is on hold, no handler runs until there is a new container
-//! id. With a new container id every count of equal results starts again (lessons
+//! Invariants: the state machine uses no thread, clock, lock or channel. Changes of the cache are returned as data. A
+//! result is set only for the container id that the worker holds. While a worker is on hold, no handler runs until
+//! there is a new container id. With a new container id every count of equal results starts again (lessons
 //! A6; v1.36 carries a readiness streak over). Delays are counted on the boot clock (lessons B5).
 
 use std::time::Duration;
@@ -98,7 +98,7 @@ pub struct Worker {
     success_threshold: u32,
     failure_threshold: u32,
     id: Option<ContainerId>,
-    /// The time at which the worker first saw this instance. It replaces an unknown start time.
+    /// The time at which the worker first saw this instance. This time replaces an unknown start time.
     seen: Moment,
     /// The time at which this instance started, once that is known.
     started: Option<Moment>,
@@ -177,7 +177,7 @@ impl Worker {
         }
     }
 
-    /// Decides by the state of the instance (rows 5–10).
+    /// Decides the first half of a step by the state of the instance (rows 5–10).
     fn look(
         &mut self,
         now: Moment,
@@ -260,7 +260,7 @@ impl Worker {
         self.run = 0;
     }
 
-    /// Applies the handler's verdict (rows 11–16 of kubelet-probes 2.3). Call it only after [`Next::Probe`].
+    /// Applies the handler's verdict (rows 11–16 of kubelet-probes 2.3). Call this function only after [`Next::Probe`].
     pub fn after(&mut self, verdict: Verdict) -> Option<Action> {
         let (result, threshold) = match verdict {
             Verdict::Success => (ProbeResult::Success, self.success_threshold),
@@ -286,7 +286,7 @@ impl Worker {
     }
 
     /// Returns the action that sets a value, or `None` if the worker has already set the same value. Once a worker has
-    /// set a value for an instance's id, no other code sets one.
+    /// set a value for an instance's id, no other code sets a value for this id.
     fn set(&mut self, result: ProbeResult) -> Option<Action> {
         if self.set.replace(result) == Some(result) {
             return None;
@@ -765,7 +765,7 @@ mod tests {
         check_seed(Duration::from_secs(995), true, false);
     }
 
-    /// A Splitmix64 random number generator. The seed names a walk.
+    /// A Splitmix64 random number generator. Each random walk has its own seed, which names the walk.
     struct Walk(u64);
 
     impl Walk {

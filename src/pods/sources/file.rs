@@ -148,7 +148,7 @@ impl Worker {
                 .flatten()
                 .fold(now + self.check_frequency, Moment::min);
             let published = self.publish(step);
-            // After the pods are sent, so that a slow disk delays no pod.
+            // The versions are kept after the pods are sent, so a slow disk delays no pod.
             self.versions.keep();
             if published.is_err() {
                 return;
@@ -161,7 +161,7 @@ impl Worker {
     }
 
     /// Restores the last good versions at the first successful listing. A missing or unreadable path does not show
-    /// which files there will be, so it does not count.
+    /// which files there will be, so such a listing does not count.
     fn restore(&mut self, listing: &Listing) {
         let readings: Vec<(&Path, &Reading)> = match listing {
             Listing::Missing(_) | Listing::Unreadable(_) => return,
@@ -174,7 +174,8 @@ impl Worker {
         self.versions.restore(&readings);
     }
 
-    /// Makes sure that the path is watched. This comes before the listing, so that a change in between gives an event.
+    /// Makes sure that the path is watched. This function is called before the listing, so that a change in between
+    /// gives an event.
     fn watch(&mut self) {
         match self.watch.ensure(Moment::now()) {
             Ok(()) if self.watch.retry_at().is_none() => self.watch_error = None,

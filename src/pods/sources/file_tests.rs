@@ -635,7 +635,7 @@ fn what_was_never_accepted_is_not_kept() {
     f.put("a", "b@1;");
     f.expect_problems(&["default/a has become default/b"]);
     assert_eq!(f.kept(), ["a@1;"]);
-    // Even after a restart the file is not good.
+    // Even after a restart the changed file is refused.
     let f = f.restarted(|_| ());
     f.expect(Add, &["a"]);
     f.expect_problems(&["default/a has become default/b"]);

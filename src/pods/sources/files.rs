@@ -3,9 +3,9 @@
 //! `known_file`.
 //!
 //! Invariants: this module is pure. A file that is bad, unreadable or half written keeps the pods of its last good
-//! version. The pods of a file end only when the file has been missing for [`REMOVAL_SETTLE`]. The same holds across a
-//! restart of the daemon: see [`Files::restore`]. Each pod name and each UID has only one file. A problem is logged
-//! once while it stays the same.
+//! version. The pods of a file end only when the file has been missing for [`REMOVAL_SETTLE`]. Both rules also hold
+//! across a restart of the daemon: see [`Files::restore`]. Each pod name and each UID has only one file. A problem is
+//! logged once while it stays the same.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -34,12 +34,12 @@ pub enum Listing {
     Unreadable(String),
 }
 
-/// The effects of a listing.
+/// The pods, objects, problems and log lines that follow from a listing.
 #[derive(Debug, Default)]
 pub struct Step {
-    /// The full set of pods if it has changed. `None` if it has not changed, or is not known yet.
+    /// The full set of pods, if the set has changed. `None` if the set has not changed, or is not known yet.
     pub set: Option<Vec<Arc<Pod>>>,
-    /// The full set of objects that are not pods. `None` while it is not known yet.
+    /// The full set of objects that are not pods. `None` while the set is not known yet.
     pub objects: Option<Vec<LocalObject>>,
     /// The file of every pod of the set, by the pod's UID.
     pub pods: BTreeMap<PodUid, PodFile>,
@@ -92,12 +92,12 @@ impl Files {
             .is_none_or(|e| e.signature.as_ref() != Some(signature))
     }
 
-    /// Returns the digest of the content that was last read from the file.
+    /// Returns the digest of the content that was last read from the file, or `None` if no content was read.
     pub fn digest(&self, path: &Path) -> Option<&Digest> {
         self.entries.get(path).and_then(|e| e.digest.as_ref())
     }
 
-    /// Returns the digest of the file's last good version, from which its pods come.
+    /// Returns the digest of the file's last good version, from which the pods of the file come.
     pub fn accepted(&self, path: &Path) -> Option<&Digest> {
         self.entries.get(path).and_then(|e| e.accepted.as_ref())
     }
@@ -123,7 +123,7 @@ impl Files {
         }
     }
 
-    /// Decides the effects of a listing.
+    /// Decides which pods, objects, problems and log lines follow from a listing.
     pub fn step(&mut self, now: Moment, listing: Listing) -> Step {
         let mut step = Step::default();
         let mut problems: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -185,7 +185,7 @@ impl Files {
             is_in_use: false,
         });
         step.problems = refused.chain(self.not_run()).collect();
-        // The sort is stable: the errors of a file come before its parts that are not run.
+        // The sort is stable: for each file, its errors come before the texts about its parts that are not run.
         step.problems.sort_by(|a, b| a.file.cmp(&b.file));
         self.reported = problems;
         step
@@ -255,8 +255,8 @@ impl Files {
         pods.map(|good| good.pod.full_name()).collect()
     }
 
-    /// Chooses one file for each pod name and UID. Existing files come before vanished ones, then files of running pods
-    /// before others, then the first file by path.
+    /// Chooses one file for each pod name and UID. Existing files come before vanished files, then files of running
+    /// pods before files of other pods, then the first file by path.
     fn choose(
         &self,
         now: Moment,
@@ -309,8 +309,8 @@ impl Files {
         set
     }
 
-    /// Chooses one file for each object. Existing files come before vanished ones, then the file of the last listing
-    /// before others, then the first file by path.
+    /// Chooses one file for each object. Existing files come before vanished files, then the file of the last listing
+    /// before other files, then the first file by path.
     fn choose_objects(
         &mut self,
         now: Moment,
@@ -368,7 +368,7 @@ impl Files {
 }
 
 /// Tells whether the last good version of an earlier daemon is needed besides the present file. Even a good file may
-/// need it, because a pod must not change its name under the same UID.
+/// need the last good version, because a pod must not change its name under the same UID.
 pub fn needs_last_good(reading: &Reading, kept: &Digest) -> bool {
     match reading {
         Reading::Skipped(_) => false,
@@ -464,7 +464,7 @@ pub(super) mod tests {
         })
     }
 
-    /// A text that the real decoder refuses. It stands for a missing semicolon, which the decoder of these tests
+    /// A text that the real decoder refuses. The text stands for a missing semicolon, which the decoder of these tests
     /// refuses.
     const TRUNCATED: &str = "{";
 
@@ -635,7 +635,7 @@ pub(super) mod tests {
         check(&both, Some(&["2"]), &[]);
     }
 
-    /// No other pod goes, so the new pod waits for nothing.
+    /// A renamed file replaces its pod at once: no other pod goes, so the new pod waits for nothing.
     #[test]
     fn a_pod_whose_file_is_renamed_is_replaced_at_once() {
         let mut f = files();
@@ -654,7 +654,7 @@ pub(super) mod tests {
         check(&gone, Some(&["2", "1"]), &[]);
     }
 
-    /// While files are removed one after another, no new file waits longer than any of them.
+    /// If files are removed one after another, a new file waits only for the first of them, and not longer.
     #[test]
     fn a_new_file_waits_a_short_time_for_those_that_go() {
         let mut f = files();
@@ -714,7 +714,7 @@ pub(super) mod tests {
             None,
             &[text],
         );
-        // an edit of the first file or a later daemon does not change that
+        // an edit of the first file or a later daemon does not change which file counts
         check(
             &f.step(
                 at(120),

@@ -36,7 +36,7 @@ const SLACK: Duration = Duration::from_millis(500);
 const FIRST_ANSWER: Duration = Duration::from_secs(2);
 /// The stack size in bytes of a request's thread, which runs TLS.
 const STACK: usize = 1 << 20;
-/// The number of failures in a row that are logged. One more is logged with a note (6.4).
+/// The number of failures in a row that are logged. One more failure is logged with a note (6.4).
 const LOGGED_FAILURES: u32 = 3;
 
 const WAYS_OUT: WaysOut = WaysOut {
@@ -62,7 +62,7 @@ pub struct HttpSourceConfig {
 
 /// A running http source.
 pub struct HttpSource {
-    /// The stop signal. Dropping it ends the thread.
+    /// The stop signal. Dropping this sender ends the thread.
     stop: Sender<()>,
     thread: JoinHandle<()>,
 }
@@ -138,7 +138,7 @@ enum AnswerError {
 }
 
 struct Worker {
-    /// The URL as a path, which names the versions.
+    /// The URL as a path. The last good versions are kept under the name of this path.
     path: PathBuf,
     request: Arc<Request>,
     check_frequency: Duration,
@@ -151,7 +151,7 @@ struct Worker {
     failures: Failures,
 }
 
-/// A request on its own thread. Dropping it ends the request, unless the request hangs in a name lookup.
+/// A request on its own thread. Dropping this value ends the request, unless the request hangs in a name lookup.
 struct UnderWay {
     answer: Receiver<Answer>,
     stop: Stop,
@@ -209,7 +209,7 @@ impl Worker {
         }
     }
 
-    /// Makes a request, or continues to wait for the one that is under way. Waits at most for [`LIMIT`].
+    /// Makes a request, or continues to wait for the request that is under way. Waits at most for [`LIMIT`].
     fn ask(&mut self) -> Result<Answer, Ended> {
         let under_way = match self.under_way.take() {
             Some(under_way) => under_way,
@@ -268,7 +268,7 @@ impl UnderWay {
     }
 }
 
-/// The request that is sent each time.
+/// The request that the source sends in each round.
 struct Request {
     uri: Uri,
     headers: Vec<(String, String)>,
@@ -276,7 +276,8 @@ struct Request {
 
 impl Request {
     fn send(&self, stop: Stop) -> Result<Vec<u8>, FetchError> {
-        // The authorities are read for each request, so they use no memory in between, and new ones are noticed.
+        // The certificate authorities are read for each request, so they use no memory in between, and new authorities
+        // are noticed.
         let trust = |authority: &str| {
             let sources = Sources::of_environment();
             sources.client_config(authority, None, WAYS_OUT)

@@ -56,9 +56,9 @@ impl KnownFile {
         }
     }
 
-    /// Returns the time until which a new file may be a copy of another file. Editors such as `sed -i` write a copy
-    /// beside the file and rename it, so for a moment two files have the same pod. Until the returned time this is not
-    /// reported.
+    /// Returns the time until which a new file may be a copy of another file, or `None` if the file cannot be a copy.
+    /// Editors such as `sed -i` write a copy beside the file and rename it, so for a moment two files have the same
+    /// pod. Until the returned time the two files are not reported.
     pub(super) fn may_be_a_copy_until(&self, now: Moment) -> Option<Moment> {
         let until = self.appeared? + REMOVAL_SETTLE;
         (self.vanished.is_none() && now < until).then_some(until)

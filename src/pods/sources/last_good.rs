@@ -1,12 +1,12 @@
-//! The last good version of each pod file, on disk. With it a daemon that starts while a file is bad still knows the
-//! pod of the file.
+//! The last good version of each pod file, on disk. With this version a daemon that starts while a file is bad still
+//! knows the pod of the file.
 //!
-//! Each version is a file in a separate directory, named by the SHA-256 of the pod file's path. It has a line of JSON
-//! ([`Header`]), then the accepted bytes. The file has the bytes and not the pods: the same decoder makes the same UID
-//! from them. A version of podprobe that refuses the bytes does not run a wrong pod.
+//! Each version is a file in a separate directory, named by the SHA-256 of the pod file's path. This file has a line of
+//! JSON ([`Header`]), then the accepted bytes. The file has the bytes and not the pods, because the same decoder makes
+//! the same UID from the same bytes. A version of podprobe that refuses the bytes does not run a wrong pod.
 //!
 //! Invariants: an entry is renamed after its content is on the disk, and is used only if its checksum is right. Each
-//! pod file has at most one entry and one damaged entry `*.corrupt`. Each of them is at most as big as a pod file. If a
+//! pod file has at most one entry and one damaged entry `*.corrupt`. Each entry is at most as big as a pod file. If a
 //! write fails (the disk is full or read-only), this is logged once and the older entry stays.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -43,7 +43,7 @@ enum EntryError {
     Checksum,
 }
 
-/// The room for the header in bytes. A path has at most 4096 bytes, and JSON makes at most six bytes from each.
+/// Upper limit in bytes of the header. A path has at most 4096 bytes, and JSON makes at most six bytes from each byte.
 const MAX_HEADER: u64 = 64 << 10;
 
 #[derive(Serialize, Deserialize)]
@@ -66,7 +66,7 @@ pub(super) struct LastGood {
 }
 
 impl LastGood {
-    /// Reads the entries. Renames damaged ones, and removes the temporary files of a writer that was killed. Creates
+    /// Reads the entries. Renames damaged entries, and removes the temporary files of a writer that was killed. Creates
     /// nothing.
     pub(super) fn new(dir: PathBuf) -> Self {
         let (entries, aside, staged) = Default::default();
@@ -126,12 +126,12 @@ impl LastGood {
         }
     }
 
-    /// Returns the digest of the content that is kept for this pod file.
+    /// Returns the digest of the content that is kept for this pod file, or `None` if no content is kept.
     pub(super) fn digest(&self, path: &Path) -> Option<Digest> {
         self.entries.get(&name(path)).copied()
     }
 
-    /// Returns the content that is kept for this pod file.
+    /// Returns the content that is kept for this pod file, or `None` if no content is kept.
     pub(super) fn load(&mut self, path: &Path) -> Option<Vec<u8>> {
         self.read(&name(path)).map(|(_, bytes)| bytes)
     }
