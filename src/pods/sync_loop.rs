@@ -2,8 +2,8 @@
 //! (kubelet-probes 5).
 //!
 //! Invariants: the loop waits only in [`SyncLoop::next_event`]. It makes no blocking send, join, runtime call or disk
-//! access, and takes no lock that another thread holds during a wait. Only the loop writes the pod manager. It handles
-//! one event at a time, then looks for the next.
+//! access, and takes no lock that another thread holds during a wait. Only the loop writes the pod manager. The loop
+//! handles one event at a time, then looks for the next.
 
 mod heartbeat;
 mod housekeeping;
@@ -62,13 +62,14 @@ pub struct Channels {
     pub readiness: Receiver<results::Update>,
     /// Updates from the startup results manager.
     pub startup: Receiver<results::Update>,
-    /// Signals from the image keeper. The names in the image store have changed.
+    /// Signals from the image keeper that the names in the image store have changed.
     pub images: Receiver<()>,
-    /// Signals from the store of objects that pods refer to. [`Objects::take_changed`] returns the changed objects.
+    /// Signals from the store of objects that objects of pods have changed. [`Objects::take_changed`] returns these
+    /// objects.
     pub objects: Receiver<()>,
-    /// Signals from the watch of volumes. [`Evictions::ending`] returns the pods that must end.
+    /// Signals from the watch of volumes that pods must end. [`Evictions::ending`] returns these pods.
     pub evictions: Receiver<()>,
-    /// Signals from the pod workers. A pod has ended, so a pod that waits for room may start.
+    /// Signals from the pod workers that a pod has ended, so that a pod that waits for room may start.
     pub room: Receiver<()>,
     /// The stop signal. If the channel is closed, the daemon ends.
     pub stop: Receiver<()>,
@@ -108,7 +109,7 @@ pub trait RuntimeView: Send + Sync {
     /// Checks that the runtime can be relied on now (5.4).
     ///
     /// # Errors
-    /// Returns [`RuntimeHealthError`] if it cannot be relied on.
+    /// Returns [`RuntimeHealthError`] if the runtime cannot be relied on.
     fn health(&self) -> Result<(), RuntimeHealthError>;
 }
 
@@ -154,12 +155,13 @@ pub struct Parts {
     pub metrics: Arc<LoopMetrics>,
     /// The collector that drops back-off entries, histories, events and pauses.
     pub garbage: Box<dyn GarbageCollector>,
-    /// The pods that had data on the disk when the daemon started. Housekeeping removes the data of each once the pod
-    /// should not run any more.
+    /// The pods that had data on the disk when the daemon started. Housekeeping removes the data of each such pod once
+    /// the pod should not run any more.
     pub pods_with_data: Vec<PodUid>,
     /// The pods that wait for room on the node.
     pub places: RefCell<Places>,
-    /// True once the loop has forgotten the statuses that an earlier daemon wrote for removed pods. It does so once.
+    /// True once the loop has forgotten the statuses that an earlier daemon wrote for removed pods. The loop forgets
+    /// them once.
     pub has_forgotten: Cell<bool>,
 }
 
@@ -182,7 +184,7 @@ enum Event {
 }
 
 impl Event {
-    /// Returns the bit of the event if it touches every pod, else 0.
+    /// Returns the bit of an event that touches every pod, or 0 for any other event.
     fn pass(&self) -> u8 {
         match self {
             Event::SyncTick => SYNC_PASS,
@@ -293,7 +295,7 @@ impl SyncLoop {
         }
     }
 
-    /// Rests while the runtime is unhealthy. Nothing is decided meanwhile, but a stop ends the rest.
+    /// Pauses the loop while the runtime is unhealthy. Nothing is decided during the pause, but a stop ends the pause.
     fn rest(&mut self, why: &RuntimeHealthError) -> Event {
         // After a start of the daemon the first relist takes a moment. That is not an error.
         let level = if self.pause == FIRST_PAUSE {
@@ -370,7 +372,7 @@ impl Parts {
     }
 
     /// Ends and forgets a pod that its source no longer has. This happens even before all sources have sent a set,
-    /// because the pod's own source has (deviations: removal-at-once).
+    /// because the pod's own source has sent its set (deviations: removal-at-once).
     fn handle_removal(&self, pod: &Arc<Pod>) {
         // The worker is ended before the pod is forgotten. So a reader always sees the pod as running or as ending
         // until it is removed.
@@ -409,8 +411,8 @@ impl Parts {
         self.sync(&update.pod);
     }
 
-    /// Syncs the pods that wait for an image, and the pods that are starting. The latter may have looked just before
-    /// the image came.
+    /// Syncs the pods that wait for an image, and the pods that are starting. A pod that is starting may have looked
+    /// for its image just before the image came.
     fn handle_images_changed(&self) {
         for pod in self.pods.all() {
             let status = self.statuses.get(pod.uid());
@@ -431,7 +433,7 @@ impl Parts {
         }
     }
 
-    /// Ends the pods that are evicted or deleted. [`Self::dispatch`] notices that they are.
+    /// Ends the pods that are evicted or deleted. [`Self::dispatch`] finds out that a pod is evicted or deleted.
     fn handle_evicted(&self) {
         let ending = self.evictions.ending();
         ending.iter().for_each(|uid| self.sync(uid));
@@ -614,7 +616,7 @@ pub(in crate::pods::sync_loop) mod tests {
         pub(super) runtime: Arc<FakeRuntime>,
         probes: Arc<FakeProbes>,
         pub(super) ran: Receiver<(String, Phase)>,
-        /// The gate. Dropping it lets every run end.
+        /// The gate. Dropping the gate lets every run end.
         gate: Option<Sender<()>>,
         dir: tempfile::TempDir,
     }
@@ -784,7 +786,7 @@ pub(in crate::pods::sync_loop) mod tests {
         assert_eq!(runs_after(&[ProbeResult::Failure]), 1);
     }
 
-    /// If an image arrives, exactly those pods are synced that wait for it, even with an init container.
+    /// If an image arrives, only the pods that wait for an image are synced, even if an init container needs the image.
     #[test]
     fn a_change_of_images_syncs_the_pods_that_wait_for_one() {
         let synced = |status: Value| {
@@ -954,7 +956,7 @@ pub(in crate::pods::sync_loop) mod tests {
         assert!(h.parts.statuses.get(&"a".into()).is_none());
     }
 
-    /// An evicted pod is ended at once, keeps its place meanwhile, and starts anew when it has waited.
+    /// An evicted pod is ended at once, keeps its place on the node meanwhile, and starts anew after its delay.
     #[test]
     fn an_evicted_pod_ends_keeps_its_place_and_starts_anew() {
         let mut h = Harness::new();
@@ -1157,7 +1159,7 @@ pub(in crate::pods::sync_loop) mod tests {
         assert!(workers.shutdown(SOON).is_empty());
     }
 
-    /// Senders must notice that the loop has ended, so the metrics of a channel must not keep it open.
+    /// The metrics of a channel must not keep the channel open, because senders must notice that the loop has ended.
     #[test]
     fn what_waits_for_the_loop_is_shown_and_keeps_no_channel_open() {
         let h = Harness::new();

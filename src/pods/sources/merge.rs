@@ -1,8 +1,8 @@
 //! Merges full sets of pods into operations, per source and by UID (kubelet-probes 6.6).
 //!
 //! Invariants: the operations of one merge, in their order, turn the old set into the new set. An unchanged pod is in
-//! no operation, and its `config.seen` never changes. The merge sends nothing. The thread of the source sends, outside
-//! the lock. Each source has only one thread, which keeps the order.
+//! no operation, and its `config.seen` never changes. The merge sends nothing. The thread of the source sends the
+//! operations after the lock is released. Each source has only one thread, which keeps the order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -90,7 +90,7 @@ pub struct PodConfig {
 }
 
 impl PodConfig {
-    /// Makes a merge of these sources. [`PodConfig::all_seen`] waits for all of them.
+    /// Makes a merge of these sources. [`PodConfig::all_seen`] waits for all these sources.
     pub fn new(sources: &[PodSource]) -> Self {
         Self {
             sources: Mutex::new(
@@ -125,8 +125,8 @@ impl PodConfig {
         self.lock().entry(source).or_default().handled = true;
     }
 
-    /// True if every source has sent a set and the sync loop has handled an update of each. From then on an unknown pod
-    /// must end.
+    /// True if every source has sent a set and the sync loop has handled an update of each source. From then on an
+    /// unknown pod must end.
     pub fn all_seen(&self) -> bool {
         self.unseen().is_empty()
     }
@@ -373,7 +373,8 @@ mod tests {
         );
     }
 
-    /// A pod from an unchanged file is the same object. To compare the contents of each pod of a node would cost time.
+    /// A pod that is the same object as before is not compared, because to compare the contents of each pod of a node
+    /// would cost time. A pod from an unchanged file is the same object.
     #[test]
     fn a_pod_that_is_given_again_is_not_compared() {
         let config = PodConfig::new(&[PodSource::File]);

@@ -1,4 +1,4 @@
-//! The sources of pods and their merge (kubelet-probes 6): they say which pods should run on this node.
+//! The sources of pods and their merge (kubelet-probes 6). The sources say which pods should run on this node.
 //!
 //! Invariants: a source always passes its full set. Only [`merge::PodConfig`] turns sets into operations. An error in a
 //! file never ends a running pod. The files [`files`], `known_file` and [`merge`] decide, and use no thread, descriptor

@@ -12,7 +12,7 @@ use crate::api::PodSource;
 use crate::pods::events::{EventType, Recorder};
 use crate::pods::objects::Objects;
 
-/// The outlet. All sources share it.
+/// The outlet to which all sources send. The sources share one outlet.
 #[derive(Clone)]
 pub struct Outlet {
     /// The merge of the sets of all sources.
@@ -23,7 +23,7 @@ pub struct Outlet {
     pub updates: Sender<PodUpdate>,
     /// The state of the pod files, which clients see.
     pub states: Arc<FileStates>,
-    /// The recorder of events. It gets an event for each pod that the merge drops.
+    /// The recorder of events. The recorder gets an event for each pod that the merge drops.
     pub events: Arc<Recorder>,
 }
 

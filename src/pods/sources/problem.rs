@@ -10,14 +10,15 @@ pub struct FileProblem {
     pub file: String,
     /// The error, its place in the file, and what to do about it.
     pub error: String,
-    /// True if the file is in use. The error is then about objects in it that are not run on this node.
+    /// True if the file is in use. The error is then about objects in the file that are not run on this node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_in_use: bool,
 }
 
 impl FileProblem {
-    /// Returns a line such as `/p/a.json:1:20: not in use: kind: …`. Its parts are the file, the place if the error
-    /// begins with one, `what`, and the error. If the file is in use, the line has only the file and the error.
+    /// Returns a line such as `/p/a.json:1:20: not in use: kind: …`. The parts of the line are the file, the place (if
+    /// the error begins with a place), the text `what`, and the error. If the file is in use, the line has only the
+    /// file and the error.
     pub fn line(&self, what: &str) -> String {
         if self.is_in_use {
             return format!("{}: {}", self.file, self.error);

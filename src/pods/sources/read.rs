@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::reading::Digest;
 
-/// The size in bytes from which a file is an error (kubelet-probes 6.2).
+/// The size in bytes at which a file is too large: a file of this size is refused (kubelet-probes 6.2).
 pub const MAX_FILE_SIZE: u64 = 10 << 20;
 
 pub(super) fn sha256(bytes: &[u8]) -> Digest {
@@ -17,7 +17,7 @@ pub(super) fn sha256(bytes: &[u8]) -> Digest {
         .expect("SHA-256 has 32 bytes")
 }
 
-/// Returns the kind of a directory entry that is not a regular file, with its article.
+/// Returns the kind of a directory entry that is not a regular file, for example `a directory`.
 pub(super) fn kind(meta: &fs::Metadata) -> &'static str {
     let t = meta.file_type();
     let kinds = [
@@ -32,8 +32,8 @@ pub(super) fn kind(meta: &fs::Metadata) -> &'static str {
         .map_or("a block device", |(_, what)| what)
 }
 
-/// Reads a file without waiting for another process. Checks the type of the open file, because the name may have been
-/// replaced meanwhile.
+/// Reads a file without waiting for another process. Checks the type of the open file, because another file may have
+/// taken the name before the file was opened.
 pub(super) fn read_limited(path: &Path, limit: u64) -> io::Result<(fs::Metadata, Vec<u8>)> {
     let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
     let file = fs::OpenOptions::new()

@@ -28,19 +28,19 @@ pub struct Signature {
 }
 
 /// The result of reading a name in the directory. `signature` is `None` if the file was changed so recently that a
-/// further write could leave the signature the same. The file is then read again next time.
+/// further write could leave the signature the same. The file is then read again at the next listing.
 #[derive(Clone, Debug)]
 pub enum Reading {
     /// The signature has not changed, so the file was not opened.
     Unchanged,
     /// The file was opened, and its content has not changed.
     SameContent {
-        /// The signature to compare next time.
+        /// The signature to compare at the next listing.
         signature: Option<Signature>,
     },
     /// The file was opened, and its content is new.
     Parsed {
-        /// The signature to compare next time.
+        /// The signature to compare at the next listing.
         signature: Option<Signature>,
         /// The digest of the content.
         digest: Digest,
@@ -49,7 +49,7 @@ pub enum Reading {
     },
     /// The file could not be read.
     Failed(String),
-    /// The entry is not a regular file. The text says what it is: `a directory`, `a FIFO`, …
+    /// The entry is not a regular file. The text names the kind of the entry: `a directory`, `a FIFO`, …
     Skipped(&'static str),
 }
 
@@ -68,7 +68,7 @@ pub enum ContentError {
     /// The content made the decoder panic.
     #[error("cannot decode the file: internal error; please report this file")]
     Panicked,
-    /// A pod has a new name under its old UID. It would keep running under the old name.
+    /// A pod has a new name under its old UID. The pod would keep running under its old name.
     #[error(
         "metadata.name: {was} has become {is} under the same metadata.uid {uid}: change the uid too, or leave it out"
     )]

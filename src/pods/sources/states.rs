@@ -1,6 +1,7 @@
 //! The state of the pod files for readers: the file of each pod, and the problems of files.
 //!
-//! Invariants: each source writes its own part before it sends the pods. The change hook runs outside the lock.
+//! Invariants: each source writes its own part before it sends the pods. The change hook is called after the lock is
+//! released.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -35,10 +36,10 @@ struct OfSource {
     problems: Vec<FileProblem>,
 }
 
-/// The change hook. It is called with the pods whose file or file state has changed.
+/// The change hook, which is called with the pods whose file or file state has changed.
 type OnChange = dyn Fn(&[PodUid]) + Send + Sync;
 
-/// The state of the pod files. The sources write it, and the snapshot reads it.
+/// The state of the pod files. The sources write the state, and the snapshot reads it.
 pub struct FileStates {
     files: Mutex<PodFiles>,
     on_change: Box<OnChange>,
@@ -75,7 +76,7 @@ impl FileStates {
         there.or_else(|| removed().cloned())
     }
 
-    /// True if a source has reported a problem because of which a file is not in use.
+    /// True if a source has reported a problem, and a file is not in use because of this problem.
     pub fn has_problem(&self, source: PodSource) -> bool {
         let files = self.lock();
         let of_source = files.sources.get(&source);
@@ -98,7 +99,7 @@ impl FileStates {
             .collect()
     }
 
-    /// Replaces the whole part of a source. Calls the hook if something has changed.
+    /// Replaces the files and problems of a source. Calls the change hook if something has changed.
     pub(super) fn replace(
         &self,
         source: PodSource,

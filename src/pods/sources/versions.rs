@@ -78,8 +78,8 @@ impl Versions {
         }
     }
 
-    /// Restores the last good version of an earlier daemon before anything was read. Returns false if this version of
-    /// podprobe accepts none.
+    /// Restores the last good version of an earlier daemon before anything was read. Returns false if there is no
+    /// version that this podprobe accepts.
     pub(super) fn restore_unread(&mut self, path: &Path) -> bool {
         if !std::mem::replace(&mut self.restored, true) {
             self.load(path);

@@ -28,8 +28,8 @@ pub(super) struct ConditionInputs<'a> {
     pub(super) old: &'a [PodCondition],
 }
 
-/// Returns all conditions of a pod: first those that podprobe does not set, then those that podprobe sets, in the order
-/// of kubelet-probes 9.4. Transition times are set by [`keep_transition_times`].
+/// Returns all conditions of a pod: first the conditions that podprobe does not set, then the conditions that podprobe
+/// sets, in the order of kubelet-probes 9.4. Transition times are set by [`keep_transition_times`].
 pub(super) fn generate(
     spec: &PodSpec,
     status: &PodStatus,
@@ -61,8 +61,8 @@ pub(super) fn generate(
     all
 }
 
-/// Makes the condition AllContainersRestarting. It is never True in a terminal phase, because such a pod restarts
-/// nothing.
+/// Makes the condition AllContainersRestarting. The condition is never True in a terminal phase, because a pod in such
+/// a phase restarts nothing.
 fn all_containers_restarting(phase: PodPhase, restarting: bool) -> PodCondition {
     let no = |reason| condition(ALL_CONTAINERS_RESTARTING, false, reason, String::new());
     match phase {
@@ -155,8 +155,8 @@ fn of_others(conditions: &[PodCondition]) -> impl Iterator<Item = &PodCondition>
     conditions.iter().filter(|c| !is_kubelets(&c.type_))
 }
 
-/// Replaces the conditions that podprobe does not set by those in `stored`. Returns true if they differed: one was set
-/// while the status was being computed.
+/// Replaces the conditions that podprobe does not set by the same conditions in `stored`. Returns true if they
+/// differed, because a client set a condition while the status was being computed.
 pub(super) fn take_those_of_others(status: &mut PodStatus, stored: &[PodCondition]) -> bool {
     let differs = !of_others(&status.conditions).eq(of_others(stored));
     if differs {
@@ -175,10 +175,10 @@ pub fn conditions_of_others(status: &PodStatus) -> Option<PodStatus> {
     })
 }
 
-/// The most conditions of a pod that no readiness gate names.
+/// The largest number of conditions for which a pod has no readiness gate.
 const MAX_WITHOUT_GATE: usize = 32;
 
-/// The error of a pod that already has the most conditions that it may have.
+/// The pod already has the largest number of conditions that it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyConditions;
 
@@ -193,8 +193,8 @@ impl std::fmt::Display for TooManyConditions {
 
 impl std::error::Error for TooManyConditions {}
 
-/// Returns the conditions after a change of one that podprobe does not set. A new condition follows the last of the
-/// conditions that podprobe does not set. The removal of a missing condition changes nothing.
+/// Returns the conditions of a pod after the change of a condition that podprobe does not set. A new condition follows
+/// the last of the conditions that podprobe does not set. The removal of a missing condition changes nothing.
 ///
 /// # Errors
 /// Returns [`TooManyConditions`] if there is no room for another condition.
@@ -228,9 +228,9 @@ fn has_room(spec: &PodSpec, conditions: &[PodCondition], type_: &str) -> bool {
     has_gate(type_) || without_gate.count() < MAX_WITHOUT_GATE
 }
 
-/// Makes the condition Ready of a pod that is being stopped. It is False, so that the pod gets no new traffic while its
-/// containers still answer their readiness probes (lessons A8). The probes continue. Their results show in the
-/// containers and in ContainersReady.
+/// Makes the condition Ready of a pod that is being stopped. The condition is False, so that the pod gets no new
+/// traffic while its containers still answer their readiness probes (lessons A8). The probes continue. The results of
+/// the probes show in the containers and in ContainersReady.
 fn leaving() -> PodCondition {
     condition(
         READY,
@@ -245,8 +245,8 @@ fn is_leaving(ready: &PodCondition) -> bool {
     ready.reason == POD_TERMINATING
 }
 
-/// Makes the condition Initialized. Once True it stays True, because init containers that run again belong to a restart
-/// and not to the initialisation.
+/// Makes the condition Initialized. Once the condition is True it stays True, because init containers that run again
+/// belong to a restart and not to the initialisation.
 fn initialized(spec: &PodSpec, status: &PodStatus, was: bool) -> PodCondition {
     let yes = |reason| condition("Initialized", true, reason, String::new());
     let (unknown, known) = by_knowledge(spec.init_containers.iter(), status);
@@ -488,7 +488,7 @@ mod tests {
         assert_eq!((&*got.status, &*got.reason, &*got.message), expected);
     }
 
-    /// Repeats the cases of the kubelet's own test of this condition, with its texts.
+    /// Repeats the cases of the kubelet's own test of readiness gates, with its texts.
     #[test]
     fn every_readiness_gate_must_be_true() {
         let no = |message| ("False", "ReadinessGatesNotReady", message);
@@ -525,7 +525,8 @@ mod tests {
         );
     }
 
-    /// The status was computed before the condition was set. Meanwhile the pod has become ready.
+    /// A refreshed Ready keeps the time of the stored Ready if the pod has become ready while a status was being
+    /// computed.
     #[test]
     fn a_refreshed_ready_has_the_time_of_the_stored_one() {
         let t = |s: &str| serde_json::from_value::<Time>(json!(s)).unwrap();

@@ -17,10 +17,10 @@ use crate::pods::actions::{
 pub(super) const UNSEEN_EXIT_CODE: i32 = 137;
 /// The message of a container that was removed by a restart of all containers (8.6).
 const REMOVED_FOR_RESTART: &str = "The container is removed because RestartAllContainers in place";
-/// The most bytes of all termination messages of a pod together (8.8).
+/// Upper limit in bytes of all termination messages of a pod together (8.8).
 const MAX_MESSAGES: usize = 12_288;
 
-/// The reason why the last start of a container failed. It becomes `state.waiting` (S7).
+/// The reason why the last start of a container failed. The reason becomes `state.waiting` (S7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartFailure {
     /// The reason in one word: `CrashLoopBackOff`, `ErrImageNeverPull`, …
@@ -39,8 +39,8 @@ pub(super) struct Inputs<'a> {
     pub(super) restarting: bool,
 }
 
-/// Makes one status per regular container, sorted by name (S9). `ready` is false in all of them, and `started` is only
-/// inherited. The probe manager sets both (S10).
+/// Makes one status per regular container, sorted by name (S9). `ready` is false in all these statuses, and `started`
+/// is only inherited. The probe manager sets both fields (S10).
 pub(super) fn regular(inputs: &Inputs) -> Vec<ContainerStatus> {
     let mut statuses: Vec<_> = inputs
         .pod
@@ -105,7 +105,7 @@ fn one(inputs: &Inputs, container: &Container, may_fail: bool) -> ContainerStatu
 }
 
 /// Returns the `recursiveReadOnly` of a mount's status. `IfPossible` becomes `Enabled`: of the kernels that podprobe
-/// runs on, only the oldest cannot do it.
+/// runs on, only the oldest cannot make a mount read-only with all mounts below it.
 fn recursive_read_only(mount: &VolumeMount) -> &'static str {
     match mount.recursive_read_only.as_deref() {
         Some("Enabled" | "IfPossible") => "Enabled",
@@ -184,7 +184,7 @@ fn from_runtime(
     if let Some(second) = instances.next() {
         status.last_state = instance(second, None).state;
     } else if let Some(old) = old {
-        // The previous instance may have been pruned. Its last known state stays.
+        // The previous instance may have been pruned, so its last known state stays.
         let ended = old.state.terminated.is_some() && old.container_id != status.container_id;
         status.last_state = if ended {
             old.state.clone()
@@ -424,7 +424,7 @@ mod tests {
         );
     }
 
-    /// Checks kubelet-probes 9.3 S5.
+    /// Checks kubelet-probes 9.3 S5: `started` is inherited by container id.
     #[test]
     fn a1_started_is_inherited_by_id_not_by_name() {
         let old = |id: &str| json!({"name": "a", "containerID": format!("podprobe://{id}"), "started": true, "state": {"running": {"startedAt": null}}});

@@ -14,7 +14,7 @@ use crate::pods::actions::{
     ALL_CONTAINERS_RESTARTING, has_initialized, restart_all_wanted, sandbox_needed,
 };
 
-/// The reason in the status of an evicted pod, and of its event.
+/// The reason in the status of an evicted pod, and the reason of the event about the eviction.
 pub const EVICTED: &str = "Evicted";
 /// The reason in the status of a pod that a person has deleted while its file still exists.
 pub const DELETED: &str = "Deleted";
@@ -29,7 +29,7 @@ pub struct Inputs<'a> {
     pub old: Option<&'a PodStatus>,
     /// Returns the recorded start failure of a container.
     pub failure: &'a dyn Fn(&str) -> Option<StartFailure>,
-    /// Writes Ready and Started from the probe results (kubelet-probes 4.3). It must change nothing else.
+    /// Writes Ready and Started from the probe results (kubelet-probes 4.3). This function must change nothing else.
     pub probed: &'a dyn Fn(&mut PodStatus),
     /// The present time on the wall clock, for transition times.
     pub now: Time,
@@ -41,7 +41,7 @@ pub struct Inputs<'a> {
     pub terminating: bool,
     /// True if activeDeadlineSeconds have passed since the start time.
     pub deadline_exceeded: bool,
-    /// The reason [`EVICTED`] or [`DELETED`], and its message.
+    /// The reason [`EVICTED`] or [`DELETED`] with its message, or `None` if the pod is not evicted or deleted.
     pub ended_by: Option<(&'a str, &'a str)>,
 }
 
@@ -51,7 +51,7 @@ pub fn generate(inputs: &Inputs) -> PodStatus {
         pod, runtime, old, ..
     } = inputs;
     let old_conditions = old.map_or(&[][..], |o| &o.conditions);
-    // True until the last instance is gone: the status after that also counts the removed instances.
+    // True even in the first status after the last instance is gone, so that this status counts the removed instances.
     let was_restarting = conditions::is_true(old_conditions, ALL_CONTAINERS_RESTARTING);
     let wanted = restart_all_wanted(pod, runtime);
     let of_containers = container_statuses::Inputs {

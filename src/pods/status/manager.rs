@@ -28,7 +28,8 @@ pub struct StatusManager {
 }
 
 impl StatusManager {
-    /// Makes a manager with the statuses of an earlier daemon, which may be empty. It reports every change to `feed`.
+    /// Makes a manager with the statuses of an earlier daemon, which may be empty. The manager reports every change to
+    /// `feed`.
     pub fn new(restored: HashMap<PodUid, PodStatus>, feed: Arc<ChangeFeed>) -> Self {
         let statuses = restored
             .into_iter()
@@ -137,7 +138,7 @@ impl StatusManager {
     /// recomputed in the same step.
     ///
     /// # Errors
-    /// Returns [`TooManyConditions`] if the pod already has the most conditions that it may have.
+    /// Returns [`TooManyConditions`] if the pod already has the largest number of conditions that it may have.
     pub fn set_condition(
         &self,
         pod: &Pod,
@@ -209,8 +210,9 @@ impl StatusManager {
     }
 }
 
-/// Finds a container that was terminated and is not terminated any more (9.6 "Refused"). Finds none if the pod's policy
-/// is Always or all containers are restarted. A container with an exit code that allows a restart does not count.
+/// Finds a container that was terminated and is not terminated any more (9.6 "Refused"). Finds no container if the
+/// pod's policy is Always or all containers are restarted. A container with an exit code that allows a restart does not
+/// count.
 fn revived_against_policy<'a>(
     pod: &Pod,
     old: &'a PodStatus,
@@ -241,8 +243,8 @@ fn revived_against_policy<'a>(
 }
 
 /// Makes the last status of a finished pod (9.7). Every container counts as ended, whatever its last known state. The
-/// phase of a static pod does not change. Containers that initialisation never reached do not change either. These are
-/// the init containers after the last one that ran, and the regular containers if the initialisation was not complete.
+/// phase of a static pod does not change. Containers that initialisation never reached do not change either: the init
+/// containers after the last one that ran, and the regular containers if the initialisation was not complete.
 pub fn finished(spec: &PodSpec, mut status: PodStatus) -> PodStatus {
     let untouched = |c: &ContainerStatus| {
         c.container_id.is_empty()
@@ -562,7 +564,7 @@ mod tests {
         }
     }
 
-    /// A sync reads the status and then computes for a while. Meanwhile the condition is set.
+    /// A condition is kept if a client sets it while a sync computes a new status from the old one.
     #[test]
     fn a_condition_that_is_set_during_a_sync_is_kept() {
         let (m, _, pod, computed_before) = gated_and_running();

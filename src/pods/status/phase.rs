@@ -8,7 +8,7 @@ use crate::pods::actions::{RESTARTING_ALL_CONTAINERS, should_restart_after};
 /// The inputs of the phase besides the spec and the statuses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PhaseInputs {
-    /// True if all containers of the pod were stopped for good. It has no effect for a static pod.
+    /// True if all containers of the pod were stopped for good. For a static pod this field has no effect.
     pub pod_is_terminal: bool,
     /// True if a regular container of the present sandbox was created.
     pub has_initialized: bool,
@@ -122,8 +122,8 @@ fn count_sidecar(n: &mut Counts, status: Option<&ContainerStatus>) {
     }
 }
 
-/// Counts a regular container by its row of the table. A waiting container with a last termination counts by that
-/// termination.
+/// Counts a regular container by its row of the table of phases. A waiting container with a last termination counts by
+/// that termination.
 fn count(n: &mut Counts, spec: &PodSpec, container: &Container, status: Option<&ContainerStatus>) {
     let Some(status) = status else {
         n.unknown += 1;

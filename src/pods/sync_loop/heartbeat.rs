@@ -11,8 +11,8 @@ use crate::base::clock::{Moment, go_duration};
 /// second.
 const STALL_THRESHOLD: Duration = Duration::from_secs(120);
 
-/// The time of the loop's last turn, for the health check (5.1, 11.2). A rest does not count as a turn, because nothing
-/// is done during it.
+/// The time of the loop's last turn, for the health check (5.1, 11.2). A pause of the loop does not count as a turn,
+/// because nothing is done during the pause.
 #[derive(Default)]
 pub struct Heartbeat {
     /// The time of the last turn in nanoseconds since boot, or 0 before the first turn.
@@ -31,8 +31,8 @@ const WHOLE_PASS: u8 = SYNC_PASS | HOUSEKEEPING_PASS;
 
 impl Heartbeat {
     /// Records a turn, unless a panic may have left the state that pods share half changed. In that case the loop
-    /// continues, but does not count as turning until both passes over all pods have been handled. If these panic too,
-    /// only a restart of the daemon repairs the state.
+    /// continues, but does not count as turning until both passes over all pods have been handled. If these passes
+    /// panic too, only a restart of the daemon repairs the state.
     pub(super) fn beat(&self) {
         if self.doubts.load(Ordering::Relaxed) != 0 {
             return;
@@ -71,8 +71,9 @@ impl Heartbeat {
         (nanos != 0).then(|| Moment::from_boot(Duration::from_nanos(nanos)))
     }
 
-    /// Returns the text for clients if the loop stands still (lessons F3). Clients still get answers, because other
-    /// threads give them. Before the first turn, `started` counts as its time.
+    /// Returns the text for clients if the loop stands still (lessons F3), or `None` if it turns. Clients still get
+    /// answers, because other threads answer them. Before the first turn, `started` counts as the time of the last
+    /// turn.
     pub fn stalled(&self, started: Moment, now: Moment) -> Option<String> {
         let ago = now.since(self.last().unwrap_or(started));
         let seconds = go_duration(Duration::from_secs(ago.as_secs()));

@@ -58,10 +58,11 @@ impl Parts {
         self.admit(left);
     }
 
-    /// 5.5 step 6: ends the pods that the runtime knows and that should not run, and removes the rest of those that
-    /// have ended. 5.5 step 4: removes the data of pods that an earlier daemon could not remove. Each such pod is ended
-    /// once, because its worker tries again if the removal fails. A pod that should run now may have completed before a
-    /// restart of the node. The runtime then does not know it, so its data is removed here when its file goes.
+    /// 5.5 step 6: ends the pods that the runtime knows and that should not run, and removes what is left of ended
+    /// pods. 5.5 step 4: removes the data of pods that an earlier daemon could not remove. Each such pod is ended once,
+    /// because its worker tries again if the removal fails. A pod that should run now may have completed before a
+    /// restart of the node. The runtime then does not know the pod, so this function removes the pod's data when the
+    /// pod's file goes.
     fn end_orphans(&mut self) {
         self.runtime.pods().iter().for_each(|r| self.end_orphan(r));
         let with_data = std::mem::take(&mut self.pods_with_data);
@@ -102,8 +103,8 @@ impl Parts {
         self.statuses.remove_orphans(&known);
     }
 
-    /// Ends pods of the same names that an earlier daemon started from an older version of their files. They are ended
-    /// before the new pods are started, so that the new pods wait for them.
+    /// Ends the pods that have the same names as `pods` and that an earlier daemon started from an older version of
+    /// their files. The old pods are ended before the new pods are started, so that the new pods wait for the old ones.
     pub(super) fn end_predecessors(&self, pods: &[Arc<Pod>]) {
         let new = |r: &RuntimePodStatus| {
             pods.iter()

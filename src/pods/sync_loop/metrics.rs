@@ -12,13 +12,13 @@ use crate::base::metrics::counters::{Durations, Tally};
 use crate::base::metrics::{Family, Kind};
 use crate::pods::workers::metrics::container_type;
 
-/// The metrics of the loop. The loop counts them, and a scrape reads them.
+/// The metrics of the loop. The loop counts its work, and a scrape reads the counts.
 #[derive(Debug, Default)]
 pub struct LoopMetrics {
     iterations: Durations,
     rejections: Tally,
     terminated: Tally,
-    /// The channels of the loop. Not set before the loop is made, and dropped when the loop has ended.
+    /// The channels of the loop. They are not set before the loop is made, and are dropped when the loop has ended.
     channels: OnceLock<Weak<Channels>>,
 }
 
@@ -54,7 +54,8 @@ impl LoopMetrics {
         self.rejections.left_out() + self.terminated.left_out()
     }
 
-    /// Appends all metric families. `last` is the time of the loop's last turn. `started` counts as its first turn.
+    /// Appends all metric families. `last` is the time of the loop's last turn. Without a turn, `started` counts as
+    /// this time.
     pub fn write(&self, last: Option<Moment>, started: Moment, now: Moment, out: &mut String) {
         let name = "podprobe_sync_loop_iteration_duration_seconds";
         let help = "Duration in seconds of the handling of one event by the sync loop.";

@@ -1,4 +1,4 @@
-//! Places on the node: decides which pods are admitted, and in which order the others wait for room
+//! Places on the node: decides which pods are admitted, and in which order the rejected pods wait for room
 //! (kubelet-probes 5.3, 10; deviations: rejected-pods-wait).
 //!
 //! Invariants: a waiting pod has no worker and uses no resources of the node. An ending pod uses its resources until
@@ -40,9 +40,9 @@ impl Places {
 
 /// The resources of the node that pods use.
 struct Room {
-    /// The use of the pods that stay.
+    /// The resources that the staying pods use.
     staying: Taken,
-    /// The use of the pods that stay and of the pods that are ending.
+    /// The resources that the staying pods and the ending pods use.
     now: Taken,
     ending: Vec<Arc<Pod>>,
 }
@@ -53,7 +53,7 @@ impl Room {
         self.now.add(pod);
     }
 
-    /// Returns the present use without that of older versions of this pod. An older version that is ending does not
+    /// Returns the present use without the use of older versions of this pod. An older version that is ending does not
     /// keep the pod from its place, because the pod's worker waits for the end of the older version.
     fn beside_older_versions(&self, pod: &Pod) -> Cow<'_, Taken> {
         let name = pod.full_name();
@@ -224,7 +224,7 @@ impl Parts {
         self.dispatch(pod, UpdateKind::Create);
     }
 
-    /// Lets the pod wait, because pods that are ending still use the room that it needs.
+    /// Lets the pod wait, because pods that are ending still use the room that the waiting pod needs.
     fn keep_waiting(&self, pod: &Pod, why: &Rejection) {
         self.refuse(pod, PodPhase::Pending, why, why.waiting_text());
     }
@@ -361,7 +361,7 @@ mod tests {
         shows(&h, "new", PodPhase::Pending, "");
     }
 
-    /// The other order of a rename: the new file is seen first.
+    /// A pod is renamed on a full node, and the file with the new name is seen before the old file is gone.
     #[test]
     fn a_pod_that_was_rejected_for_want_of_room_starts_when_room_comes() {
         let mut h = harness();
@@ -443,7 +443,8 @@ mod tests {
         }
     }
 
-    /// The statuses in this test are those of an earlier daemon.
+    /// After a restart of the daemon, the statuses of the earlier daemon decide which pods keep their places and which
+    /// wait.
     #[test]
     fn after_a_restart_who_ran_keeps_its_place_and_who_was_rejected_waits_on() {
         let mut h = harness();
@@ -470,7 +471,7 @@ mod tests {
         starts(&h, "a-waits");
     }
 
-    /// Another source may have sent its pods first.
+    /// A running pod is not rejected for lack of room, even if another source has sent its pods first.
     #[test]
     fn a_pod_that_runs_is_not_rejected_for_want_of_room() {
         let mut h = harness();
@@ -488,7 +489,8 @@ mod tests {
         h.expect("runs", Phase::Sync);
     }
 
-    /// Node labels and similar facts come from the configuration, which is read at the start.
+    /// A pod that was rejected for its node selector waits for a change of its file or a restart of the daemon. Node
+    /// labels and similar facts come from the configuration, which is read at the start.
     #[test]
     fn a_pod_rejected_for_another_reason_waits_for_its_file_or_a_restart() {
         let mut h = harness();

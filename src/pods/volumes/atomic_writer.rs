@@ -32,11 +32,11 @@ use crate::base::clock::Time;
 const DATA: &str = "..data";
 /// The name of the new link, which is renamed to [`DATA`].
 const NEW_DATA: &str = "..data_tmp";
-/// The most names of a directory that are looked at. A directory with more names was not made by podprobe.
+/// The largest number of names of a directory that are looked at. A directory with more names was not made by podprobe.
 const MAX_NAMES: usize = 20_000;
-/// The greatest depth to which a directory is removed. It is deeper than any payload.
+/// The greatest depth to which a directory is removed. No payload is as deep.
 const MAX_DEPTH: usize = 128;
-/// The most files that one removal can remove.
+/// The largest number of files that one removal can remove.
 const MAX_REMOVED: usize = 100_000;
 
 /// True if the volume has been written.
@@ -44,8 +44,8 @@ pub(super) fn is_written(volume: &OwnedFd) -> bool {
     current(volume).is_some_and(|name| open_dir(volume, name).is_ok())
 }
 
-/// Makes the volume have the files of `payload`. Returns true if anything was written. With a `group` the files belong
-/// to the group and the group can read them.
+/// Makes the volume have the files of `payload`. Returns true if anything was written. If `group` is given, the files
+/// belong to the group and the group can read them.
 ///
 /// # Errors
 /// Returns the error of the disk. The volume then keeps its old files.
@@ -92,14 +92,14 @@ pub(super) fn make_mount_points(
     Ok(())
 }
 
-/// Returns the directory to which `..data` points, if its name is one that this writer makes.
+/// Returns the name of the directory to which `..data` points, or `None` if this writer does not make such names.
 fn current(volume: &OwnedFd) -> Option<OsString> {
     let name = readlinkat(volume, DATA).ok()?;
     let bytes = name.as_encoded_bytes();
     (bytes.starts_with(b"..") && bytes.len() > 2 && !bytes.contains(&b'/')).then_some(name)
 }
 
-/// Makes a new directory, named after the time like the kubelet's.
+/// Makes a new directory, named after the time like the kubelet's directories.
 fn new_directory(volume: &OwnedFd) -> io::Result<OsString> {
     // The text has the form 2026-01-02T03:04:05Z.
     let time = Time::now().to_string().replace(['-', 'T', ':'], "_");
@@ -174,8 +174,8 @@ impl Files<'_> {
         Ok(fchmod(&file, Mode::from_bits_truncate(mode))?)
     }
 
-    /// Gives a directory to the group, if there is one. New files in the directory also get the group. The group can
-    /// enter the directory.
+    /// Gives a directory to the group, if there is a group. New files in the directory also get the group. The group
+    /// can enter the directory.
     fn own_directory(&self, dir: impl AsFd, mode: u32) -> io::Result<()> {
         self.own(dir, self.group.map_or(mode, |_| mode | 0o2550))
     }

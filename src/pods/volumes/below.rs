@@ -32,7 +32,7 @@ pub(super) fn open(
         | ResolveFlag::RESOLVE_NO_SYMLINKS
         | ResolveFlag::RESOLVE_NO_MAGICLINKS
         | ResolveFlag::RESOLVE_NO_XDEV;
-    // An open with O_PATH never waits, and the kernel does not accept the two flags with it.
+    // An open with O_PATH never waits, and the kernel accepts neither O_NONBLOCK nor O_NOCTTY with O_PATH.
     let no_wait = match flags.contains(OFlag::O_PATH) {
         true => OFlag::empty(),
         false => OFlag::O_NONBLOCK | OFlag::O_NOCTTY,
@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// A container can put a link in place of a directory at any moment.
+    /// No path leads through a link, although a container can put a link in place of a directory at any moment.
     #[test]
     fn no_path_leads_through_a_link_or_out_of_the_directory() {
         let (volume, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

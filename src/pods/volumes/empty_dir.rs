@@ -54,7 +54,8 @@ impl VolumeType for EmptyDirVolume {
         true
     }
 
-    /// Returns the size limit of a volume on the disk. The file system enforces the limit of a volume in memory.
+    /// Returns the size limit of a volume on the disk. Returns `None` for a volume in memory or in huge pages, because
+    /// the kernel enforces the limit of such a volume.
     fn size_limit<'v>(&self, volume: &'v Volume) -> Option<&'v Quantity> {
         let spec = volume.empty_dir.as_ref()?;
         spec.size_limit.as_ref().filter(|_| spec.medium.is_empty())

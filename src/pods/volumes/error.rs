@@ -1,4 +1,4 @@
-//! The reasons why a volume is not ready. The texts begin like the kubelet's if it has one.
+//! The reasons why a volume is not ready. A text begins like the kubelet's text if the kubelet has one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::api::field::aggregate;
 use crate::api::field_ref::FieldRefError;
 use crate::api::objects::ObjectKind;
 
-/// The error of a volume that is not ready, in the kubelet's words.
+/// A volume is not ready. The text is in the kubelet's words.
 #[derive(Debug, thiserror::Error)]
 #[error("MountVolume.SetUp failed for volume {volume:?} : {cause}")]
 pub struct VolumeError {
@@ -49,7 +49,7 @@ pub enum SetUpError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The containers request pages of several sizes, and the medium does not name one of them.
+    /// The containers request pages of several sizes, and the medium does not name a size.
     #[error("medium: {0} can't be used if container requests multiple huge page sizes")]
     ManyPageSizes(String),
     /// No container requests pages that fit the medium.
@@ -103,7 +103,7 @@ pub enum HostPathError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The path does not exist, and its type does not create it.
+    /// The path does not exist, and the `hostPath` type does not create it.
     #[error("hostPath {path} doesn't exist; create the {word} first{}", or_create(.type_))]
     Missing {
         /// The path on the node.

@@ -5,8 +5,8 @@
 //! `<pod>/volumes/<type>/<name>` until its pod has finished. A volume may be set up again without harm.
 //!
 //! The content of a volume of objects is in a tmpfs that the sandbox mounts in its own mount namespace. So the content
-//! is never on a disk and never visible on the node. It is written from outside, below
-//! [`crate::engine::runtime::Runtime::volumes_root`], before the containers start and whenever it changes.
+//! is never on a disk and never visible on the node. The content is written from outside, below
+//! [`crate::engine::runtime::Runtime::volumes_root`], before the containers start and whenever the content changes.
 
 mod atomic_writer;
 mod below;
@@ -65,20 +65,22 @@ pub trait VolumeType: Send + Sync {
     /// Tells whether the volume is of this type.
     fn supports(&self, volume: &Volume) -> bool;
 
-    /// Makes the volume ready for containers. `dir` is the volume's own directory, which may not exist yet. May be
-    /// called again: data of containers stays.
+    /// Makes the volume ready for containers. `dir` is the volume's own directory, which may not exist yet. The
+    /// function may be called again, and the data of containers then stays.
     ///
     /// # Errors
     /// Returns [`SetUpError`] if the volume is not ready. The pod waits with ContainerCreating, and the set-up is tried
     /// again.
     fn set_up(&self, of: &Context<'_>, volume: &Volume, dir: &Path) -> Result<SetUp, SetUpError>;
 
-    /// Returns the files of a volume of objects, or the reason why it has none. Returns `None` for other types.
+    /// Returns the files of a volume of objects, or the reason why it has no files. Returns `None` for other types of
+    /// volumes.
     fn content(&self, _: &Context<'_>, _: &Volume) -> Option<Result<Payload, ContentError>> {
         None
     }
 
-    /// Returns the image that the runtime mounts instead of a path on the node. Returns `None` for other types.
+    /// Returns the image that the runtime mounts instead of a path on the node. Returns `None` for other types of
+    /// volumes.
     fn image<'v>(&self, _: &'v Volume) -> Option<&'v ImageVolume> {
         None
     }
@@ -115,7 +117,7 @@ pub struct SetUp {
     pub source: PathBuf,
     /// The tmpfs that the sandbox first mounts at `source`, if there is one.
     pub tmpfs: Option<Tmpfs>,
-    /// The reason why no new sandbox may use the volume yet. A running sandbox is not ended because of it.
+    /// The reason why no new sandbox may use the volume yet. A running sandbox is not ended for this reason.
     pub missing: Option<ContentError>,
 }
 
@@ -188,7 +190,7 @@ impl Volumes {
         }
     }
 
-    /// Adds a type that is tried before the others.
+    /// Adds a type that is tried before the types in the list.
     #[must_use]
     pub fn with(mut self, more: Box<dyn VolumeType>) -> Self {
         self.types.insert(0, more);

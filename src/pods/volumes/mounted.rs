@@ -157,7 +157,7 @@ impl MountedVolumes {
     }
 }
 
-/// Opens a volume whose content must not be on a disk. Fails if it is not in memory.
+/// Opens a volume whose content must not be on a disk. Fails if the volume is not in memory.
 fn open_in_memory(root: &OwnedFd, dir: &Path) -> Result<OwnedFd, SetUpError> {
     let volume = open_volume(root, dir).map_err(SetUpError::Open)?;
     match fstatfs(&volume).map(|fs| fs.filesystem_type()) {

@@ -1,5 +1,5 @@
-//! Mounts below a volume of objects. The directories that they need are made in advance, because nothing can be made in
-//! the volume later.
+//! Mounts below a volume of objects. The directories for these mounts are made in advance, because nothing can be made
+//! in the volume later.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};

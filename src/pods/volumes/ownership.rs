@@ -45,17 +45,19 @@ impl FsGroup {
         })
     }
 
-    /// Gives a volume to the group.
+    /// Gives all files of a volume to the group. With `OnRootMismatch` nothing is changed if the root directory of the
+    /// volume already belongs to the group.
     ///
     /// # Errors
-    /// Returns the error of the first file that could not be changed. The other files are changed.
+    /// Returns the first error if a file could not be changed. All other files are changed.
     pub(super) fn take(self, volume: &OwnedFd) -> io::Result<()> {
         let root = fstat(volume)?;
         let mode = root.st_mode & DIRECTORY;
         if self.on_root_mismatch && root.st_gid == self.gid.as_raw() && mode == DIRECTORY {
             return Ok(());
         }
-        // The root directory comes last: with OnRootMismatch its group shows that all files are done.
+        // The root directory comes last. With OnRootMismatch its group shows that an earlier run has gone through all
+        // files.
         let inside = self.take_inside(volume, MAX_DEPTH);
         inside.and(self.take_one(volume, &root))
     }
@@ -81,7 +83,7 @@ impl FsGroup {
         use std::os::unix::ffi::OsStrExt;
         let name = std::ffi::OsStr::from_bytes(name.to_bytes());
         let file = match open(dir, name, OFlag::O_PATH, Mode::empty()) {
-            // The file is gone, or something is mounted there, which does not belong to this volume.
+            // The file is gone, or another file system is mounted there. Such a mount does not belong to this volume.
             Err(e) if [Some(libc::ENOENT), Some(libc::EXDEV)].contains(&e.raw_os_error()) => {
                 return Ok(());
             }
@@ -104,7 +106,7 @@ impl FsGroup {
             SFlag::S_IFDIR => DIRECTORY,
             _ => FILE,
         };
-        // The change of the group may have cleared the set-group-id bit of a file. That is right.
+        // The change of the group may have cleared the set-group-id bit of a file. The bit stays cleared.
         let mode = fstat(file)?.st_mode & 0o7777;
         if mode | more == mode {
             return Ok(());

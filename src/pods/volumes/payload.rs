@@ -1,7 +1,7 @@
 //! The files of a volume with content from objects or from fields of its pod.
 //!
-//! Invariants: this module is pure. Every path is clean, relative and below the volume, and none begins with `..`. No
-//! text shows the bytes of a file, because they may come from a Secret.
+//! Invariants: this module is pure. Every path is clean, relative and below the volume, and no path begins with `..`.
+//! No text shows the bytes of a file, because the bytes may come from a Secret.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ const NAME_MAX: usize = 255;
 /// The length in bytes of the longest path.
 const PATH_MAX: usize = 4096;
 
-/// The most parts of a path. The removal of a directory needs a descriptor for each part.
+/// The largest number of parts in a path. The removal of a directory needs a descriptor for each part.
 const PARTS_MAX: usize = 100;
 
 /// A file of a volume.
@@ -57,7 +57,7 @@ impl Payload {
         self.0.len()
     }
 
-    /// Tells whether a file lies below this directory.
+    /// Tells whether the payload has a file below the directory `dir`.
     pub(super) fn has_below(&self, dir: &str) -> bool {
         let from = format!("{dir}/");
         let mut after = self.0.range(from.clone()..);
@@ -66,7 +66,7 @@ impl Payload {
             .is_some_and(|(path, _)| path.starts_with(&from))
     }
 
-    /// Adds the files of another source. They replace files with the same path.
+    /// Adds the files of another source. The added files replace files with the same path.
     pub(super) fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
     }
@@ -74,7 +74,7 @@ impl Payload {
     /// Returns the payload if no path is both a file and a directory.
     ///
     /// # Errors
-    /// Returns [`ContentError::FileAndDirectory`] with the first path that is both.
+    /// Returns [`ContentError::FileAndDirectory`] with the first path that is both a file and a directory.
     pub(super) fn checked(self) -> Result<Self, ContentError> {
         match self.0.keys().find(|path| self.has_below(path)) {
             Some(path) => Err(ContentError::FileAndDirectory(path.clone())),

@@ -63,7 +63,7 @@ fn an_empty_dir_keeps_what_is_in_it_until_the_pod_has_finished() {
     assert!(!disk.exists());
 }
 
-/// The page size of a huge-page volume is the one of its medium, or the one that the pod's containers request.
+/// The page size of a huge-page volume is that of its medium, or else the size that the pod's containers request.
 #[test]
 fn huge_pages_have_the_size_that_the_pod_requests() {
     let dir = tempfile::tempdir().unwrap();
@@ -185,7 +185,7 @@ fn a_host_path_of_a_type_is_of_that_type_and_of_no_other() {
     }
 }
 
-/// Returns one of the node's block devices, or makes one for the test.
+/// Returns one of the node's block devices, or makes one for the test. Returns `None` if no block device can be made.
 fn a_block_device(path: &Path) -> Option<PathBuf> {
     let loop0 = PathBuf::from("/dev/loop0");
     if loop0.exists() {

@@ -1,10 +1,10 @@
 //! Measures the usage of a volume on the disk like `du -x`. The measurement goes in steps, so that a large volume does
-//! not delay others.
+//! not delay the measurement of other volumes.
 //!
 //! Invariants: a container may change the volume at any moment, so every file is looked at below a descriptor, by one
 //! name. No link and no mount is followed, and only directories are opened. A walk has at most [`DEPTH`] directories
-//! open with their listings, and [`LATER`] without. Its memory does not grow with the number of files. It ends after
-//! [`MOST_ENTRIES`].
+//! open with their listings, and [`LATER`] directories without. The memory of a walk does not grow with the number of
+//! files. A walk ends after [`MOST_ENTRIES`].
 
 use std::ffi::{CStr, OsStr};
 use std::io;
@@ -19,11 +19,11 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 
 use super::below::open_dir;
 
-/// The most nested directories that are read at a time.
+/// The largest number of nested directories that are read at a time.
 const DEPTH: usize = 32;
-/// The most deeper directories that are kept open for later.
+/// The largest number of deeper directories that are kept open for later.
 const LATER: usize = 32;
-/// The most files and directories that a walk looks at.
+/// The largest number of files and directories that a walk looks at.
 const MOST_ENTRIES: u64 = 10_000_000;
 /// The unit of `st_blocks` in bytes.
 const BLOCK: u128 = 512;
@@ -129,7 +129,7 @@ impl Walk {
         true
     }
 
-    /// Continues with a directory that was left for later. Returns false if there is none.
+    /// Continues with a directory that was left for later. Returns false if no directory is left.
     fn resume(&mut self) -> bool {
         let Some(dir) = self.later.pop() else {
             return false;
@@ -300,7 +300,7 @@ mod tests {
         assert!(Walk::begin(&dir.path().join("link")).is_err());
     }
 
-    /// A container may move directories about while they are counted.
+    /// A walk does not leave the volume, although a container may move directories about while they are counted.
     #[test]
     fn directories_that_are_renamed_meanwhile_lead_nowhere_else() {
         let (volume, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,4 +1,4 @@
-//! The syncs of a pod that was evicted or deleted, where they differ from others: the pod ends, waits, and starts anew.
+//! The syncs of a pod that was evicted or deleted: the pod ends, waits, and starts anew.
 
 use std::io;
 
@@ -21,8 +21,8 @@ pub(super) enum BeginAnewError {
 }
 
 impl Syncer {
-    /// Returns the grace period of the pod in seconds. An evicted pod has a short one, because it continues to fill the
-    /// disk. A pod that a person deletes has the grace period of the request.
+    /// Returns the grace period of the pod in seconds. An evicted pod has a short grace period, because the pod
+    /// continues to fill the disk. A pod that a person deletes has the grace period of the request.
     pub(super) fn grace(&self, work: &Work) -> i64 {
         let evictions = &self.deps.evictions;
         evictions.grace(work.pod.uid(), work.grace, Moment::now())
@@ -54,7 +54,6 @@ impl Syncer {
 
     /// Starts a pod from its beginning: a pod that was evicted and has waited, or a deleted pod with a changed file.
     /// Earlier ends no longer count, even those of completed containers, because the volumes are empty.
-    /// file now. Earlier ends no longer count, even those of completed containers, because the volumes are empty.
     pub(super) fn begin_anew(&self, pod: &Pod) -> Result<(), BeginAnewError> {
         let (uid, evictions) = (pod.uid(), &self.deps.evictions);
         let Some(cause) = evictions.over(uid, Moment::now()) else {

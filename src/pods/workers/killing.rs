@@ -1,4 +1,5 @@
-//! Kills containers: single ones, or all at once with sidecars in their turn (kubelet-probes 8.5).
+//! Kills containers: single containers, or all containers of a pod at once, with sidecars in their turn
+//! (kubelet-probes 8.5).
 
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ impl Syncer {
         }
     }
 
-    /// Kills containers in parallel. Returns when the slowest has ended.
+    /// Kills containers in parallel. Returns when the slowest container has ended.
     pub(super) fn kill_all(
         &self,
         pod: &Pod,
@@ -151,7 +152,7 @@ impl Syncer {
         turns: Option<&Turns>,
         cancel: &Cancel,
     ) -> Result<(), KillError> {
-        // also dropped on failure and on panic, so that the containers that wait for this one continue
+        // `_ended` is also dropped on failure and on panic, so that the containers that wait for this one continue
         let _ended = turns.map(|turns| Ended(turns, &kill.name));
         self.deps.probes.killing(pod, kill);
         self.event(pod, &kill.name, EventType::Normal, "Killing", &kill.message);
@@ -206,8 +207,8 @@ impl Syncer {
         Moment::now().since(began)
     }
 
-    /// Reports a failed hook: the log has the whole text. The event leaves out the hook's output, because it may be a
-    /// secret.
+    /// Reports a failed hook. The log has the whole text. The event leaves out the hook's output, because the output
+    /// may be a secret.
     pub(super) fn hook_failed(&self, kind: HookKind, subject: HookSubject<'_>, e: &HookError) {
         let HookSubject { pod, container, .. } = subject;
         if let HookError::Failed(Failure { text, .. }) = e {

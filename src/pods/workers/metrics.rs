@@ -12,7 +12,7 @@ const START_BUCKETS: [f64; 25] = [
     300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
 ];
 
-/// The metrics of pods. They are counted when something happens and read at a scrape.
+/// The metrics of pods. The workers count, and a scrape reads the counts.
 #[derive(Debug)]
 pub struct PodMetrics {
     create: Durations,

@@ -1,8 +1,8 @@
 //! Pod workers: each pod has one thread that makes the pod run, makes it end, and removes it (kubelet-probes 8.1).
 //!
 //! Invariants: [`PodWorkers::update`] never blocks (it takes a lock for a map operation and tries a send), so the sync
-//! loop may call it. Only a worker's own thread calls the runtime for its pod. A panic in a sync counts as a failed
-//! sync: it is logged, counted and tried again.
+//! loop may call it. Only a worker's own thread calls the runtime for its pod. A panic in a sync is logged and counted.
+//! The sync then counts as failed and is tried again.
 
 mod evicted;
 mod killing;
@@ -54,9 +54,9 @@ pub enum Outcome {
     Terminal,
     /// The run failed. The next try is at `retry_at`, or after 10–15 s.
     Failed {
-        /// The error text. The log has it once.
+        /// The error text. The log has this text once.
         error: String,
-        /// The end of the earliest back-off, if one holds a container back.
+        /// The end of the earliest back-off, if a back-off holds a container back.
         retry_at: Option<Moment>,
     },
 }
@@ -79,7 +79,7 @@ struct WorkerThreads {
     queue: WorkQueue,
     resync: Duration,
     panics: AtomicU64,
-    /// Signalled when no container of a pod runs any more.
+    /// The channel that gets a message when no container of a pod runs any more.
     room: Sender<()>,
 }
 
@@ -101,7 +101,7 @@ struct Thread {
 
 impl PodWorkers {
     /// Makes the set of workers, which is empty at first. A healthy pod is synced again after `resync`, jittered to
-    /// 1–1.5 times that. `room` gets a message when no container of a pod runs any more.
+    /// 1–1.5 times `resync`. `room` gets a message when no container of a pod runs any more.
     pub fn new(syncer: Arc<dyn PodSyncer>, resync: Duration, room: Sender<()>) -> Self {
         let inner = WorkerThreads {
             state: Mutex::default(),
@@ -137,7 +137,7 @@ impl PodWorkers {
     }
 
     /// Returns the pods whose next sync is due, for the sync tick. A pod that only the runtime knows is unknown to the
-    /// pod manager, so this function wakes its worker.
+    /// pod manager, so this function itself wakes the worker of such a pod.
     pub fn due(&self, now: Moment) -> Vec<PodUid> {
         let mut due = self.inner.queue.due(now);
         let mut state = self.inner.lock();
@@ -226,7 +226,8 @@ impl PodWorkers {
         state.runs.values().for_each(|run| run.cancel());
     }
 
-    /// Stops the workers and ends every thread. Waits at most `limit`. Returns the UIDs of the pods with late threads.
+    /// Stops the workers and ends every thread. Waits at most for `limit`. Returns the UIDs of the pods with late
+    /// threads.
     pub fn shutdown(&self, limit: Duration) -> Vec<String> {
         self.stop();
         let mut state = self.inner.lock();
@@ -258,7 +259,7 @@ impl WorkerThreads {
         self.state.locked()
     }
 
-    /// Wakes the worker of a pod. If its thread could not be started earlier, starts the thread now.
+    /// Wakes the worker of a pod. If the worker's thread could not be started earlier, starts the thread now.
     fn wake(self: &Arc<Self>, state: &mut State, uid: PodUid) {
         match state.threads.get(&uid) {
             // a full channel means that the thread is already woken
@@ -379,8 +380,9 @@ impl WorkerThreads {
     }
 }
 
-/// Returns the log level of a failed run. A failed sync has an event. The other runs have no event, so the log warns of
-/// them. A run that the daemon's own end cuts short is not a fault: the next daemon continues it.
+/// Returns the log level of a failed run. A failed sync has an event. A failed run that ends a pod or clears up has no
+/// event, so it is logged as a warning. A run that the daemon's own end cuts short is not a fault: the next daemon
+/// continues it.
 fn failure_level(ran: Phase, error: &str, stopping: bool) -> log::Level {
     let cut_short = stopping || error.contains(ENDING);
     match ran {
@@ -389,10 +391,10 @@ fn failure_level(ran: Phase, error: &str, stopping: bool) -> log::Level {
     }
 }
 
-/// Returns the time of the next sync after a failed one. It is the end of the earliest back-off, or [`RETRY`] later if
-/// there is no back-off. A back-off has no jitter, because a single node cannot cause a rush. A back-off may be long,
-/// so the next sync comes at the resync interval at the latest: another container of the pod may have failed for
-/// another reason.
+/// Returns the time of the next sync after a failed sync: the end of the earliest back-off, or [`RETRY`] later if there
+/// is no back-off. A back-off has no jitter, because a single node cannot cause a rush. A back-off may be long, so the
+/// next sync comes at the resync interval at the latest: another container of the pod may have failed for another
+/// reason.
 fn next_retry(now: Moment, back_off: Option<Moment>, resync: Duration, jitter: f64) -> Moment {
     match back_off {
         Some(end) => end.min(now + resync.mul_f64(jitter)),
@@ -659,7 +661,7 @@ mod tests {
             error: "held".into(),
             retry_at: Some(retry_at),
         });
-        // the shutdown joins the worker, so the end of its run is recorded afterwards
+        // the shutdown joins the worker, so the end of the worker's run is recorded once the shutdown returns
         assert!(h.workers.shutdown(Duration::from_secs(10)).is_empty());
         assert!(
             h.workers
@@ -706,7 +708,7 @@ mod tests {
         h.send(UpdateKind::Create, "a");
         h.expect("a", Phase::Sync);
         h.end(Outcome::Ok);
-        // As after a thread that could not be started: the table has an entry without a thread.
+        // The table now has an entry without a thread, as if the thread could not be started.
         let thread = h
             .workers
             .inner

@@ -1,8 +1,8 @@
 //! The restarts that people have requested and that have not happened yet.
 //!
-//! Invariants: a request names the instance to replace. It ends once the container has another instance, so nothing is
-//! restarted twice. Requests are kept in memory only. If a daemon is killed, the requests that it has not begun are
-//! lost.
+//! Invariants: a request names the instance to replace. The request ends once the container has another instance, so
+//! nothing is restarted twice. Requests are kept in memory only. If a daemon is killed, the requests that the daemon
+//! has not begun are lost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};

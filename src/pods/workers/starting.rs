@@ -22,7 +22,7 @@ use crate::pods::kuberuntime::{StartError, StartErrorReason};
 use crate::pods::lifecycle::{Failure, HookError, HookSubject};
 use crate::pods::volumes::{MountedVolumes, Outdated, VolumeError};
 
-/// The number of instances that are kept of a container: the newest and the one before it.
+/// The number of instances that are kept of a container: the newest instance and the instance before it.
 const KEPT_INSTANCES: usize = 2;
 
 /// The sandbox and the volumes in which a pod's containers start.
@@ -127,7 +127,7 @@ impl Syncer {
         }
     }
 
-    /// Makes the pod's directory and volumes. Until they are ready the pod waits with ContainerCreating. Missing
+    /// Makes the pod's directory and volumes. Until the volumes are ready the pod waits with ContainerCreating. Missing
     /// objects are checked only for a new sandbox: a pod with a sandbox has already had all objects of its volumes.
     fn volumes(
         &self,
@@ -203,8 +203,8 @@ impl Syncer {
         }
     }
 
-    /// Starts init containers, then regular containers, in order. If a plain init container does not start, the list
-    /// ends. A sidecar that does not start is skipped, and tried again at the next sync.
+    /// Starts init containers, then regular containers, in order. If a plain init container does not start, the
+    /// containers after it are not started. A sidecar that does not start is skipped, and tried again at the next sync.
     fn start_all(
         &self,
         pod: &Pod,
@@ -234,7 +234,7 @@ impl Syncer {
     }
 
     /// Removes the init containers of the old sandbox, so that their ends do not count for the new sandbox. Returns the
-    /// rest of the runtime's status.
+    /// runtime's status without the removed containers.
     fn purge_init_containers(
         &self,
         pod: &Pod,
@@ -342,7 +342,7 @@ impl Syncer {
         }
     }
 
-    /// Runs the steps of a start (image, configuration, create, start, hook), and writes an event for each.
+    /// Runs the steps of a start (image, configuration, create, start, hook), and writes the events of these steps.
     fn start_steps(
         &self,
         pod: &Pod,
@@ -393,8 +393,8 @@ impl Syncer {
         }
     }
 
-    /// Returns the images of the volumes that a container mounts. Each image that cannot be had gets its own event. The
-    /// error of the last such image is the reason why the container waits (kubelet-volumes 9).
+    /// Returns the images of the volumes that a container mounts. Each image that cannot be obtained gets its own
+    /// event. The error of the last such image is the reason why the container waits (kubelet-volumes 9).
     fn image_volumes(
         &self,
         pod: &Pod,
@@ -426,7 +426,7 @@ impl Syncer {
         failed.map_or(Ok(ready), Err)
     }
 
-    /// Records the event of an image. With an empty `container` it is an event of the pod.
+    /// Records the event of an image. If `container` is empty, the event is an event of the pod.
     fn image_event(&self, pod: &Pod, container: &str, e: &ImageEvent) {
         let type_ = match e.warning {
             true => EventType::Warning,
@@ -503,7 +503,7 @@ impl Syncer {
     }
 
     /// Removes all ended instances except the newest, so that [`KEPT_INSTANCES`] are left after the start of the new
-    /// one.
+    /// instance.
     fn prune(&self, container: &Container, runtime: &RuntimePodStatus) {
         let ended = runtime
             .containers
@@ -525,9 +525,9 @@ impl Syncer {
 }
 
 /// Returns the attempt number of the next instance: the newest known number + 1 (8.4, last paragraph). If the runtime
-/// knows no instance, the last status decides. Its count already includes a container that vanished (9.3 S3), but not a
-/// container that ended. If the status has no instance either, the newest log decides. An instance that was created but
-/// did not start counts, as in the kubelet. An instance that could not be created does not count.
+/// knows no instance, the last status decides. The count in this status already includes a container that vanished (9.3
+/// S3), but not a container that ended. If the status has no instance either, the newest log decides. An instance that
+/// was created but did not start counts, as in the kubelet. An instance that could not be created does not count.
 fn next_attempt(
     container: &Container,
     runtime: &RuntimePodStatus,

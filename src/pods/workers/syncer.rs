@@ -1,7 +1,7 @@
 //! The three syncs of a pod: make it run, make it end, clear up (kubelet-probes 8.1, 8.4, 8.5).
 //!
-//! The decisions are made in [`crate::pods::actions`] and [`crate::pods::status`]. This file carries them out and
-//! records why something failed. It runs on the pod worker's thread and may block there.
+//! The decisions are made in [`crate::pods::actions`] and [`crate::pods::status`]. This file carries out the decisions
+//! and records why something failed. The code runs on the pod worker's thread and may block there.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -27,20 +27,20 @@ use crate::pods::pleg::CacheError;
 use crate::pods::probe_result::ProbeResult;
 use crate::pods::status::{self, StartFailure, StatusManager};
 
-/// The most start failures that are remembered (kubelet-probes 9.3, note on S9).
+/// The largest number of start failures that are remembered (kubelet-probes 9.3, note on S9).
 const MAX_FAILURES: usize = 1000;
 /// The number of hexadecimal digits of a container id.
 const ID_DIGITS: usize = 64;
 
 /// The part of PLEG that the syncer needs.
 pub trait PodCache: Send + Sync {
-    /// Returns the pod's runtime status, read after `since`. Blocks until there is one.
+    /// Returns the pod's runtime status, read after `since`. Blocks until there is such a status.
     ///
     /// # Errors
     /// Returns [`CacheError`] if the runtime did not answer in time.
     fn newer_than(&self, uid: &PodUid, since: Moment) -> Result<Arc<RuntimePodStatus>, CacheError>;
 
-    /// Requests a new look at a pod that was changed. Never blocks.
+    /// Requests a relist of a pod that was changed. Never blocks.
     fn request_relist(&self, uid: &PodUid);
 }
 
@@ -58,7 +58,7 @@ pub trait Probes: Send + Sync {
     fn trigger_workers(&self, _pod: &Pod, _stored: &PodStatus) {}
     /// Records in the history that a container is about to be killed.
     fn killing(&self, _pod: &Pod, _kill: &ToKill) {}
-    /// Records in the history that a container is about to restart for a cause outside of it.
+    /// Records in the history that a container is about to restart for a cause outside of the container.
     fn renewing(&self, _pod: &Pod, _container: &str, _cause: &str) {}
     /// Records in the history that a new instance of a container has started in place of `before`.
     fn restarted(
@@ -69,9 +69,9 @@ pub trait Probes: Send + Sync {
         _before: Option<&RuntimeContainerStatus>,
     ) {
     }
-    /// Returns the liveness result of an instance from the cache.
+    /// Returns the liveness result of an instance from the cache, or `None` if the cache has no result.
     fn liveness(&self, id: &ContainerId) -> Option<ProbeResult>;
-    /// Returns the startup result of an instance from the cache.
+    /// Returns the startup result of an instance from the cache, or `None` if the cache has no result.
     fn startup(&self, id: &ContainerId) -> Option<ProbeResult>;
 }
 
@@ -119,7 +119,7 @@ pub struct Syncer {
     last_run: Mutex<HashMap<PodUid, Moment>>,
 }
 
-/// The sync that computes the status.
+/// The stage of the pod for which a status is computed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Syncing,

@@ -1,8 +1,8 @@
-//! The pure state of every pod worker, and the effect of an update on it (kubelet-probes 8.1).
+//! The pure state of every pod worker, and the effect of an update on this state (kubelet-probes 8.1).
 //!
 //! Invariants: a worker moves from sync to terminating, terminated and finished, and never back. The grace period of a
-//! terminating pod only shrinks. At most one pod of a name runs, and the others wait in order of arrival. A worker has
-//! at most one run at a time.
+//! terminating pod only shrinks. At most one pod of a name runs, and the other pods of that name wait in order of
+//! arrival. A worker has at most one run at a time.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub enum UpdateKind {
     Sync,
     /// The pod must end, because it was removed or no source has it.
     Kill {
-        /// A grace period in seconds that replaces a longer one.
+        /// The grace period in seconds that replaces a longer grace period, or `None` to keep the pod's grace period.
         grace_override: Option<i64>,
     },
 }
@@ -31,7 +31,7 @@ pub enum UpdateKind {
 pub struct Update {
     /// The request that the update makes.
     pub kind: UpdateKind,
-    /// The pod. If only the runtime knows the pod, it has only metadata.
+    /// The pod. If only the runtime knows the pod, this object has only metadata.
     pub pod: Arc<Pod>,
     /// True if only the runtime knows this pod. Such a pod can only be killed and removed.
     pub runtime_only: bool,
@@ -57,7 +57,7 @@ pub enum Phase {
 pub struct Work {
     /// The sync to run.
     pub phase: Phase,
-    /// The request that led to the run. If there were several requests, it is the strongest of them.
+    /// The request that led to the run. If several requests led to it, the strongest of these requests.
     pub asked: UpdateKind,
     /// The newest version of the pod.
     pub pod: Arc<Pod>,
@@ -104,7 +104,7 @@ pub enum Next {
     Retry,
     /// The worker has finished. The next worker that waited for its pod name must be woken.
     Finished {
-        /// The pod that may start now, if one waited for the name.
+        /// The pod that may start now, if a pod waited for the name.
         wake: Option<PodUid>,
     },
 }
@@ -213,7 +213,7 @@ impl Table {
         runs.map(|e| e.pending = true).is_some()
     }
 
-    /// Begins the next run of a worker, if one is due now.
+    /// Begins the next run of a worker. Returns `None` if no run is due now.
     pub fn begin(&mut self, uid: &PodUid) -> Option<Work> {
         let worker = self.workers.get(uid)?;
         if worker.finished
@@ -254,8 +254,8 @@ impl Table {
         true
     }
 
-    /// Records the end of a run. `ran` is the phase of the run. If the worker has moved on meanwhile, its new phase
-    /// counts.
+    /// Records the end of a run. `ran` is the phase of the run. If the worker has moved on during the run, its new
+    /// phase counts.
     pub fn complete(&mut self, uid: &PodUid, ran: Phase, done: Done) -> Next {
         let Some(worker) = self.workers.get_mut(uid) else {
             return Next::Finished { wake: None };

@@ -1,5 +1,5 @@
-//! The order of waiting while all containers of a pod are killed at once: a container waits for those that must end
-//! before it (kubelet-probes 8.5).
+//! The order of waiting while all containers of a pod are killed at once: a container waits for the containers that
+//! must end before it (kubelet-probes 8.5).
 
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -46,7 +46,7 @@ impl Turns {
     }
 }
 
-/// Records the end of a container when it is dropped.
+/// Records the end of a container when this value is dropped.
 pub(super) struct Ended<'a>(pub(super) &'a Turns, pub(super) &'a str);
 
 impl Drop for Ended<'_> {
@@ -84,7 +84,7 @@ mod tests {
             order.try_iter().collect::<Vec<_>>(),
             ["app", "helper", "proxy"]
         );
-        // no container waits for one that is not being killed
+        // a container does not wait for a container that is not being killed
         assert!(turns.wait(&["never"], limit) < limit);
         let stuck = Turns::new(["app"].into_iter());
         assert!(stuck.wait(&["app"], Duration::from_millis(20)) >= Duration::from_millis(20));

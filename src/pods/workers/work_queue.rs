@@ -8,7 +8,7 @@ use crate::api::PodUid;
 use crate::base::clock::Moment;
 use crate::base::locks::Locked;
 
-/// The time of each pod's next sync. Of several entries for a pod the latest one counts.
+/// The time of each pod's next sync. If a pod is scheduled several times, the last call counts.
 #[derive(Default)]
 pub struct WorkQueue {
     times: Mutex<HashMap<PodUid, Moment>>,

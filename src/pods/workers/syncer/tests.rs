@@ -58,7 +58,7 @@ struct FakeProbes {
     calls: Mutex<Vec<&'static str>>,
     liveness: Mutex<HashMap<ContainerId, ProbeResult>>,
     history: History,
-    /// The status manager, so that a trigger can read the stored status.
+    /// The status manager, from which a trigger reads the stored status.
     statuses: OnceLock<Arc<StatusManager>>,
     triggers: AtomicUsize,
 }
@@ -410,13 +410,14 @@ fn the_first_restart_is_at_once_and_the_next_waits_ten_seconds_from_the_end() {
     );
 }
 
-/// Lessons E2: the kubelet used the finish time of an older instance, so every second kill by a probe had no back-off.
+/// Lessons E2: the back-off after a kill by a probe counts from the end of the killed instance. The kubelet used the
+/// finish time of an older instance, so every second kill by a probe had no back-off.
 #[test]
 fn e2_a_kill_by_a_probe_counts_from_its_own_end() {
     let h = Harness::one();
     h.run(Phase::Sync);
     for round in 0..2 {
-        // If the back-off counted from the end of an older instance, it would be over.
+        // If the back-off counted from the end of an older instance, the back-off would be over.
         for ended in h
             .runtime
             .state()
@@ -520,7 +521,7 @@ fn a_start_failure_is_shown_and_tried_again() {
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
 }
 
-/// Each attempt has its own container id, but the event is the same.
+/// Equal failures of several attempts are one event, although each attempt has its own container id.
 #[test]
 fn equal_failures_are_one_event_whatever_the_ids_in_them() {
     let h = Harness::one();
@@ -538,7 +539,8 @@ fn equal_failures_are_one_event_whatever_the_ids_in_them() {
     assert_eq!(waiting.unwrap().message, text);
 }
 
-/// The next daemon starts the container.
+/// A container whose start is cut short by the end of the daemon gets no event, because the next daemon starts the
+/// container.
 #[test]
 fn what_the_end_of_the_daemon_cuts_short_is_no_event() {
     let h = Harness::one();
@@ -624,7 +626,8 @@ fn the_images_of_volumes_are_ensured_before_the_containers_that_mount_them() {
     assert!(mount.read_only && mount.host_path.as_os_str().is_empty());
 }
 
-/// A running container may have changed the files of /etc, and reads them at any time.
+/// A restart of a container does not write the files of /etc again, because a running container may have changed these
+/// files, and reads them at any time.
 #[test]
 fn files_of_etc_are_written_with_the_sandbox_and_not_with_a_restart() {
     let h = Harness::one();
@@ -637,7 +640,8 @@ fn files_of_etc_are_written_with_the_sandbox_and_not_with_a_restart() {
     assert_eq!(std::fs::read_to_string(hosts).unwrap(), "own");
 }
 
-/// The daemon may be killed after it has made the sandbox and before it has written the files.
+/// Missing files of /etc are written before a container is created. The daemon may have been killed after it made the
+/// sandbox and before it wrote the files.
 #[test]
 fn files_of_etc_that_are_missing_are_written_before_a_container() {
     let h = Harness::one();
@@ -652,7 +656,8 @@ fn files_of_etc_that_are_missing_are_written_before_a_container() {
     assert_eq!(std::fs::read_to_string(hosts).unwrap(), written);
 }
 
-/// A new sandbox has other addresses. The files with the old addresses must not pass for its own.
+/// The files of /etc are removed before a new sandbox is made. The new sandbox has other addresses, so the old files
+/// must not count as its files.
 #[test]
 fn files_of_etc_are_gone_before_the_sandbox_that_follows() {
     let h = Harness::one();
@@ -701,7 +706,7 @@ fn a_host_name_that_is_too_long_keeps_the_pod_from_its_sandbox() {
 type HookAnswer = dyn Fn(HookKind, &str, &Cancel) -> Result<(), HookError> + Send + Sync;
 
 /// Hooks that the test answers by kind and container. Each hook is recorded as a call of the runtime, so that the test
-/// sees the order of both.
+/// sees the order of hooks and other calls.
 struct Scripted {
     runtime: Arc<FakeRuntime>,
     answer: Box<HookAnswer>,
@@ -802,8 +807,8 @@ fn a_kill_by_a_liveness_probe_runs_the_pre_stop_hook_too() {
     assert_eq!(h.calls()[..2], ["preStop c", "stop 2 30"]);
 }
 
-/// The hook of a sidecar does not wait for the sidecar's turn, as in the kubelet. If it did, the two hooks of this test
-/// would wait for each other.
+/// The hook of a sidecar does not wait for the sidecar's turn, as in the kubelet. If the hook waited, the two hooks of
+/// this test would wait for each other.
 #[test]
 fn the_hooks_of_sidecars_do_not_wait_for_their_turn() {
     let hook = json!({"preStop": {"sleep": {}}});
@@ -1048,7 +1053,8 @@ fn a_container_waits_for_the_object_that_its_variable_needs() {
     assert!(h.status().container_statuses[0].state.running.is_some());
 }
 
-/// The runtime's records do not survive a reboot, but the stored status does.
+/// A container that succeeded does not run again after a reboot. The runtime's records do not survive a reboot, but the
+/// stored status does.
 #[test]
 fn a_container_that_succeeded_does_not_run_again_after_a_reboot() {
     let h = Harness::new(json!({"restartPolicy": "OnFailure", "containers": [
@@ -1140,7 +1146,7 @@ fn a8_termination_stops_probes_in_their_order_and_uses_the_pods_grace() {
     assert!(!h.pod_dir().exists());
 }
 
-/// No clients are sent to the pod any more when its containers get the stop signal.
+/// When the containers of a pod get the stop signal, the pod no longer gets new clients.
 #[test]
 fn a_pod_that_ends_has_lost_its_clients_before_it_is_told() {
     let h = Harness::one();
@@ -1247,7 +1253,7 @@ fn a_finished_pod_keeps_its_remains_until_it_is_removed() {
 }
 
 /// The removal of a pod does not list the logs of other pods. Otherwise, if many pods are removed together, each
-/// removal would look at the logs of all.
+/// removal would look at the logs of all pods.
 #[test]
 fn the_removal_of_a_pod_lists_no_other_pods_logs() {
     let h = Harness::one();
@@ -1270,7 +1276,7 @@ fn the_removal_of_a_pod_lists_no_other_pods_logs() {
     assert!(events.iter().all(|e| e.name.is_some()), "{events:?}");
 }
 
-/// An earlier daemon may leave the logs of a pod whose name is unknown. They are found by the UID alone.
+/// An earlier daemon may leave the logs of a pod whose name is unknown. These logs are found by the UID alone.
 #[test]
 fn the_logs_of_a_pod_of_which_only_the_uid_is_known_go_too() {
     let h = Harness::one();
@@ -1317,7 +1323,7 @@ fn restart_counts_go_on_after_a_power_cut() {
     assert_eq!(h.calls()[..2], ["sandbox 0", "create c 2"]);
 }
 
-/// Parity B13: if neither the runtime nor the status knows an instance, the logs tell how many there were.
+/// Parity B13: if neither the runtime nor the status knows an instance, the logs show how many instances there were.
 #[test]
 fn where_nobody_knows_an_instance_the_logs_tell_how_many_there_were() {
     let h = Harness::one();
@@ -1498,7 +1504,8 @@ fn eviction_and_new_start(h: &Harness) {
     assert_eq!((status.phase, count), (PodPhase::Running, 1));
 }
 
-/// The daemon is killed during an eviction. The next daemon has an older status of the pod, or no status.
+/// An evicted pod without running containers gets its status even if the daemon was killed during the eviction. The
+/// next daemon has an older status of the pod, or no status.
 #[test]
 fn an_evicted_pod_of_which_nothing_runs_gets_its_status() {
     for known in [true, false] {
