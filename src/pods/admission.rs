@@ -153,7 +153,7 @@ impl Taken {
     }
 }
 
-/// Checks `pod` against the node and against the use of the other active pods.
+/// Checks `pod` against the node and against what the active pods in `taken` use.
 ///
 /// # Errors
 /// Returns [`Rejection`] with the first reason for which the node rejects the pod.
@@ -254,8 +254,8 @@ fn resources(pod: &Pod, node: &Node, taken: &Taken) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Returns the node's amount of each resource for which a lack can reject the pod, except processors and memory of an
-/// unknown amount. Memory in huge pages does not count as memory.
+/// Returns the amount that the node has of each resource for which the pod is checked. An unknown amount of processors
+/// or memory is left out. Memory in huge pages does not count as memory.
 fn capacities<'a>(pod: &'a Pod, node: &Node) -> Vec<(&'a str, i64)> {
     let huge = node.huge_pages.values();
     let memory = huge.fold(node.memory, |left, huge| left.saturating_sub(*huge).max(0));
@@ -555,7 +555,7 @@ mod tests {
         let (why, _) = reason(&asking("hugepages-1Gi", "1Gi")).unwrap();
         assert_eq!(why, "OutOfhugepages-1Gi");
         assert_eq!(reason(&asking("hugepages-1Gi", "0")), None);
-        // The memory is 1 GiB less 8 MiB of huge pages, and the other pod has 1 MiB.
+        // The node has 1 GiB of memory less 8 MiB of huge pages, and the pod that already runs has 1 MiB.
         let memory = |amount: &str| with("a", self::asking("0", amount)).build();
         assert_eq!(reason(&memory("1015Mi")), None);
         assert_eq!(reason(&memory("1016Mi")).unwrap().0, "OutOfmemory");

@@ -4,7 +4,7 @@
 //!
 //! Invariants: equal events become one event with a count. The text leaves out the id of an instance, because the id
 //! would keep equal events apart. Only the log has the id. If events differ only in their text, the first
-//! [`MAX_SIMILAR`] within [`SIMILAR_INTERVAL`] are kept apart, and later ones become one event, as in client-go's
+//! [`MAX_SIMILAR`] within [`SIMILAR_INTERVAL`] are kept apart, and later events become one event, as in client-go's
 //! recorder. So a probe with a time in its output does not push out other events. The events of a removed pod are kept
 //! for [`KEPT`].
 
@@ -93,7 +93,7 @@ impl Kept {
     }
 }
 
-/// The events for `get events`: all of them, or only those after a version.
+/// The events for `get events`: all events, or only the events after a version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventList {

@@ -2,8 +2,8 @@
 //!
 //! Invariants: a source always passes its full set. If the file of an object has become bad, the set has the last good
 //! version of the object. If two sources have the same object, the first source in the order of [`PodSource`] counts.
-//! Each reader of changes has its own account, so that no reader takes changes from another. Hooks are called after the
-//! lock of the store is released.
+//! Each reader of changes has its own account, so that no reader takes the changes of another reader. Hooks are called
+//! after the lock of the store is released.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};

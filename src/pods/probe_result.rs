@@ -5,7 +5,7 @@ use std::fmt;
 /// The cached result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProbeResult {
-    /// The result is not known yet. This is the initial result of a startup probe.
+    /// The result is not known yet. A startup probe has this result at first.
     Unknown,
     /// The number of successes in a row has reached successThreshold.
     Success,

@@ -64,8 +64,8 @@ pub struct Channels {
     pub startup: Receiver<results::Update>,
     /// Signals from the image keeper that the names in the image store have changed.
     pub images: Receiver<()>,
-    /// Signals from the store of objects that objects of pods have changed. [`Objects::take_changed`] returns these
-    /// objects.
+    /// Signals from the store of objects. Objects to which pods refer have changed. [`Objects::take_changed`] returns
+    /// these objects.
     pub objects: Receiver<()>,
     /// Signals from the watch of volumes that pods must end. [`Evictions::ending`] returns these pods.
     pub evictions: Receiver<()>,
@@ -161,7 +161,7 @@ pub struct Parts {
     /// The pods that wait for room on the node.
     pub places: RefCell<Places>,
     /// True once the loop has forgotten the statuses that an earlier daemon wrote for removed pods. The loop forgets
-    /// them once.
+    /// these statuses only once.
     pub has_forgotten: Cell<bool>,
 }
 
@@ -297,7 +297,8 @@ impl SyncLoop {
 
     /// Pauses the loop while the runtime is unhealthy. Nothing is decided during the pause, but a stop ends the pause.
     fn rest(&mut self, why: &RuntimeHealthError) -> Event {
-        // After a start of the daemon the first relist takes a moment. That is not an error.
+        // After a start of the daemon the first relist takes a moment. The first pause is therefore not logged as an
+        // error.
         let level = if self.pause == FIRST_PAUSE {
             log::Level::Debug
         } else {
@@ -786,7 +787,8 @@ pub(in crate::pods::sync_loop) mod tests {
         assert_eq!(runs_after(&[ProbeResult::Failure]), 1);
     }
 
-    /// If an image arrives, only the pods that wait for an image are synced, even if an init container needs the image.
+    /// If an image arrives, exactly the pods that wait for an image are synced. The waiting container may be an init
+    /// container.
     #[test]
     fn a_change_of_images_syncs_the_pods_that_wait_for_one() {
         let synced = |status: Value| {
@@ -956,7 +958,7 @@ pub(in crate::pods::sync_loop) mod tests {
         assert!(h.parts.statuses.get(&"a".into()).is_none());
     }
 
-    /// An evicted pod is ended at once, keeps its place on the node meanwhile, and starts anew after its delay.
+    /// An evicted pod is ended at once, keeps its place on the node until then, and starts anew after its delay.
     #[test]
     fn an_evicted_pod_ends_keeps_its_place_and_starts_anew() {
         let mut h = Harness::new();

@@ -250,7 +250,7 @@ mod tests {
             let line = dns.lines().next().unwrap().to_owned();
             (line.split(' ').count() - 1, warnings.len())
         };
-        // Each list gets one more search domain, the one of the node.
+        // Each list gets one more search domain: the search domain of the node.
         let many = |n| (0..n).map(|i| format!("s{i}")).collect();
         assert_eq!(searches(many(31)), (32, 0));
         assert_eq!(searches(many(32)), (32, 1));

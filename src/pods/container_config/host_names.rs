@@ -13,7 +13,7 @@ const KERNEL_MAX: usize = 64;
 pub struct HostNames {
     /// The host name without its domain.
     pub short: String,
-    /// The domain of the pod. It is empty if the pod has no subdomain.
+    /// The domain of the pod, or an empty text if the pod has no subdomain.
     pub domain: String,
     /// The host name that processes see.
     pub kernel: String,

@@ -97,7 +97,8 @@ fn disk_size(dir: &Path) -> i64 {
     })
 }
 
-/// Returns the major and the minor version of the running kernel. Both are 0 if the release text has another form.
+/// Returns the major and the minor version of the running kernel. Both numbers are 0 if the release text has another
+/// form.
 pub fn kernel_version() -> (u32, u32) {
     let release = nix::sys::utsname::uname()
         .map(|u| u.release().to_string_lossy().into_owned())

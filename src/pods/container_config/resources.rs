@@ -86,7 +86,8 @@ fn swap_limit(
     let r = &container.resources;
     let memory = |map| Ok::<_, ResourceError>(amount(map, "memory", 1)?.unwrap_or(0));
     let (request, limit) = (request(r, "memory", 1)?, memory(&r.limits)?);
-    // In the kubelet every static pod is critical, so its rule is different (deviations: swap-of-static-pods).
+    // In the kubelet every static pod is critical. Podprobe looks only at the priority (deviations:
+    // swap-of-static-pods).
     let priority = pod.spec.priority;
     let has_critical_priority = priority.is_some_and(|p| p >= priority::SYSTEM_CRITICAL_PRIORITY);
     let may_swap = behavior == SwapBehavior::LimitedSwap

@@ -130,7 +130,7 @@ fn a_volume_that_the_pod_does_not_have_is_an_error() {
     );
 }
 
-/// An image volume is always mounted read-only, whatever the mount requests. It has no path on the node.
+/// An image volume is always mounted read-only, whatever the mount requests. The volume has no path on the node.
 #[test]
 fn an_image_is_mounted_instead_of_a_path() {
     let image = ImageSpec {

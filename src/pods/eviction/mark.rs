@@ -1,5 +1,5 @@
-//! The mark of a pod that was evicted or deleted, and the file of the mark. All functions are pure except those that
-//! read and write the file.
+//! The mark of a pod that was evicted or deleted, and the file of the mark. All functions are pure except the functions
+//! that read, write and remove the file.
 
 use std::fs;
 use std::io;

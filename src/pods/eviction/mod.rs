@@ -38,7 +38,7 @@ const GRACE_SECONDS: i64 = 1;
 pub struct Evictions {
     layout: Layout,
     state: Mutex<State>,
-    /// Wakes the sync loop when a pod must end.
+    /// The channel that wakes the sync loop when a pod must end.
     wake: Sender<()>,
     evicted: Counter,
     /// The lock that is held while a mark is written. With one write at a time, the mark that is written last is the
@@ -167,9 +167,9 @@ impl Evictions {
     /// Ends a pod until its file changes. The deletion is on the disk when this function returns. `grace` is in
     /// seconds. `None` means the pod's own grace period.
     ///
+    /// # Errors
     /// Returns the disk's error if the mark cannot be written. The pod is not ended then, because the next daemon would
     /// not know of the deletion.
-    /// know of the deletion.
     pub fn delete(&self, pod: &Pod, message: &str, grace: Option<i64>) -> std::io::Result<()> {
         let uid = pod.uid();
         let content = content_hash(pod);

@@ -96,7 +96,7 @@ impl Measuring {
         }
         let stopped = || stop.try_recv() == Err(TryRecvError::Disconnected);
         let feed = self.watch.feed.clone();
-        // The version is read before the volumes, so a pod that comes during the round ends the sleep after it.
+        // The version is read before the volumes, so a pod that comes during the round ends the sleep after the round.
         let version = feed.version_of(Aspect::Spec);
         if stopped() {
             return ControlFlow::Break(());

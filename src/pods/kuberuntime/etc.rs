@@ -41,9 +41,9 @@ impl Default for NodeDns {
 }
 
 impl NodeDns {
-    /// Returns the cluster's name servers and domain for a pod. Of podprobe's own addresses the pod gets only those of
-    /// the pod's address families. A pod that has only loopback gets none of podprobe's addresses, because it could not
-    /// reach them.
+    /// Returns the cluster's name servers and domain for a pod. Of podprobe's own addresses the pod gets only the
+    /// addresses of the pod's address families. A pod that has only loopback gets none of podprobe's addresses, because
+    /// it could not reach them.
     fn cluster_of(&self, pod: &Pod, addresses: &[IpAddr]) -> ClusterDns {
         let reaches = |server: &IpAddr| {
             let mut own = addresses.iter().filter(|ip| !ip.is_loopback());

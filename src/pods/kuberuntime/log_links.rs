@@ -37,8 +37,8 @@ impl Linked<'_> {
     }
 }
 
-/// Links the log of a container. Podprobe itself does not need the link, so a disk that cannot hold it does not fail
-/// the pod.
+/// Links the log of a container. Podprobe itself does not need the link, so the pod does not fail if the link cannot be
+/// made.
 pub(super) fn link(layout: &Layout, of: &Linked<'_>, log: &Path) {
     let name = of.name();
     let path = layout.container_log_links().join(&name);
@@ -61,8 +61,9 @@ pub(super) fn link(layout: &Layout, of: &Linked<'_>, log: &Path) {
     }
 }
 
-/// Returns the path of a log relative to the links. So a collector finds the log even if the collector sees the log
-/// directory at another path than the daemon, for example under another root than `/` (deviations: log-links).
+/// Returns the path of a log relative to the links. With a relative path a collector finds the log even if the
+/// collector sees the log directory at another path than the daemon, for example under another root than `/`
+/// (deviations: log-links).
 fn from_links(layout: &Layout, log: &Path) -> PathBuf {
     let links = layout.container_log_links();
     let beside = links.parent().and_then(|top| log.strip_prefix(top).ok());

@@ -142,8 +142,8 @@ impl KubeRuntime {
         self.with_context(pod, |of, dir| self.volumes.set_up(of, dir))
     }
 
-    /// Makes the volumes of a sandbox ready for its containers. Volumes of objects get their content. `is_new` means
-    /// that no container has used the volumes yet. In that case the other volumes get the pod's group.
+    /// Makes the volumes of a sandbox ready for its containers. Volumes of objects get their content. If `is_new` is
+    /// true, no container has used the volumes yet, and all other volumes get the pod's group.
     ///
     /// # Errors
     /// Returns an error if the sandbox is not running.
@@ -424,8 +424,8 @@ impl KubeRuntime {
         self.volumes.limited(pod, &dir)
     }
 
-    /// Returns the pods that have data on the disk. If such a pod no longer exists, an earlier daemon was killed during
-    /// its removal. Housekeeping then removes the data.
+    /// Returns the pods that have data on the disk. If such a pod no longer exists, an earlier daemon was killed while
+    /// it removed the pod. Housekeeping then removes the data.
     pub fn pods_with_data(layout: &Layout) -> Vec<PodUid> {
         let entries = fs::read_dir(layout.lib_dir().join("pods"));
         entries

@@ -1,4 +1,4 @@
-//! The exec hook: runs the command, and decides by its end whether the hook failed.
+//! The exec hook: runs the command, and decides by the command's end whether the hook failed.
 
 use std::time::Duration;
 

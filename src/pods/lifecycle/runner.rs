@@ -48,7 +48,7 @@ pub struct HandlerRunner {
     pub recorder: Arc<Recorder>,
     /// The address of pods that use the node's network.
     pub node_ip: IpAddr,
-    /// The hosts that hooks may name, which are the same as for probes.
+    /// The hosts that hooks may name. Probes may name the same hosts.
     pub allow_probe_hosts: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
 //! Compares a listing with the records of the last listing. All functions are pure.
 //!
-//! Invariants: a record is the status of a pod for which events were last sent. Every pod with a difference in any
-//! field of its status goes to the cache, even if the difference causes no event.
+//! Invariants: a record has the last status of a pod. All events up to this status were sent. Every pod with a
+//! difference in any field of its status goes to the cache, even if the difference causes no event.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Change {
     pub uid: PodUid,
     /// The new status for the cache. `None` means that the runtime has no container or sandbox of the pod any more.
     pub status: Option<RuntimePodStatus>,
-    /// The events for the sync loop. They are sent after the status is in the cache.
+    /// The events for the sync loop, which are sent after the status is in the cache.
     pub events: Vec<PodLifecycleEvent>,
 }
 

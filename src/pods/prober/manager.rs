@@ -228,9 +228,8 @@ impl ProberManager {
         }
     }
 
-    /// Stops the liveness and startup workers of a terminating pod. Readiness workers continue
-    /// (lessons A8), and so do all workers of sidecars, which run until the other containers have
-    /// ended (O8).
+    /// Stops the liveness and startup workers of a terminating pod. Readiness workers continue (lessons A8), and so do
+    /// all workers of sidecars, because sidecars run until the regular containers have ended (O8).
     pub fn stop_liveness_and_startup(&self, pod: &Pod) {
         let ends = |key: &WorkerKey| {
             key.probe_type != ProbeType::Readiness && !pod.spec.is_sidecar(&key.container)

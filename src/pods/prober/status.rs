@@ -29,8 +29,8 @@ pub fn update(entry: &mut ContainerStatus, spec: &PodSpec, known: Known) {
     }
 }
 
-/// True if a container's readiness worker must probe at once. By the stored status, such a container has started but is
-/// not ready yet (kubelet-probes 4.3).
+/// True if a container's readiness worker must probe at once. According to the stored status, the container has started
+/// but is not ready yet (kubelet-probes 4.3).
 pub fn awaits_readiness(entry: &ContainerStatus, spec: &PodSpec) -> bool {
     let waits = entry.started == Some(true) && !entry.ready;
     let container = spec.find(&entry.name).map(|listed| listed.container);

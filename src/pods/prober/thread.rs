@@ -217,8 +217,8 @@ impl Job {
             match self.mailbox.wait(until.since(now)) {
                 Woken::Stop => return false,
                 Woken::Trigger(Trigger::Notice(id)) if self.worker.container_id() == Some(&id) => {}
-                // This trigger was sent while the probe that returned Success was still running. After a Success no
-                // sync sends a trigger.
+                // The trigger was sent while the probe that returned Success was still running. After a Success no sync
+                // sends a trigger.
                 Woken::Trigger(Trigger::Probe(id))
                     if self.context.results.readiness.get(&id) == Some(ProbeResult::Success) => {}
                 Woken::Trigger(_) => {

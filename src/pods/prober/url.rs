@@ -13,15 +13,16 @@ use crate::base::wire::text::quote;
 pub struct ProbeUrl {
     /// The scheme in lower case: `http` or `https`. A redirect may have another scheme.
     pub scheme: String,
-    /// The host name or address, with no brackets around an IPv6 address. It is empty in a redirect without a host.
+    /// The host name or address, with no brackets around an IPv6 address. The host is empty in a redirect without a
+    /// host.
     pub host: String,
-    /// The port. It is `None` only in a redirect without a port.
+    /// The port, or `None` in a redirect without a port.
     pub port: Option<u16>,
-    /// The escaped path. It is empty or begins with a slash.
+    /// The escaped path, which is empty or begins with a slash.
     pub path: String,
     /// The query as written, without the question mark. `None` means that the URL has no query.
     pub query: Option<String>,
-    /// The fragment without the number sign. It is shown with the URL, but never sent.
+    /// The fragment without the number sign. The fragment is shown with the URL, but never sent.
     pub fragment: Option<String>,
 }
 
@@ -159,7 +160,7 @@ struct Reference<'a> {
     fragment: Option<&'a str>,
 }
 
-/// A text is not a URL. The text of this error is Go's.
+/// A text is not a URL. The error is displayed in Go's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("parse {}: {why}", quote(.parsed.as_bytes()))]
 pub struct UrlError {

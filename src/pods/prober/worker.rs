@@ -52,7 +52,7 @@ pub enum Next {
     Delayed(Moment),
     /// The worker ends.
     Exit,
-    /// The handler must run against this instance. Then call [`Worker::after`].
+    /// The handler must run against this instance. After the handler, call [`Worker::after`].
     Probe(ContainerId),
 }
 

@@ -1,9 +1,9 @@
 //! The thread of the file source: waits for inotify, the re-listing time or the stop, then lists, reads and sends
 //! (kubelet-probes 6.3).
 //!
-//! Invariants: the thread never waits for a file (it opens no FIFO and reads nothing past [`MAX_FILE_SIZE`]). It holds
-//! the content of only one file at a time. The meaning of a listing is decided by [`super::files`]. If a last good
-//! version cannot be written, this is logged and the pods keep running.
+//! Invariants: the thread never waits for a file (it opens no FIFO and reads nothing past [`MAX_FILE_SIZE`]). The
+//! thread holds the content of only one file at a time. The meaning of a listing is decided by [`super::files`]. If a
+//! last good version cannot be written, this is logged and the pods keep running.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
@@ -46,7 +46,7 @@ pub struct FileSourceConfig {
     pub path: PathBuf,
     /// The time between two listings (`fileCheckFrequency`).
     pub check_frequency: Duration,
-    /// The directory of the last good versions, for this source alone. It is created if it is missing.
+    /// The directory of the last good versions, for this source alone. A missing directory is created.
     pub last_good: PathBuf,
     /// The pods that an earlier daemon ran. If two files have the same pod, the file of a running pod counts.
     pub running: HashSet<crate::api::PodUid>,

@@ -166,7 +166,7 @@ impl Fixture {
         );
     }
 
-    /// Waits until these pods are removed, in one update or in several. Checks that nothing else is sent meanwhile.
+    /// Waits until these pods are removed, in one update or in several. Checks that no other update is sent until then.
     #[track_caller]
     fn expect_removed(&self, names: &[&str]) {
         let mut left: Vec<&str> = names.to_vec();

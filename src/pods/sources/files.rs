@@ -654,7 +654,7 @@ pub(super) mod tests {
         check(&gone, Some(&["2", "1"]), &[]);
     }
 
-    /// If files are removed one after another, a new file waits only for the first of them, and not longer.
+    /// A new file waits for a limited time after it has appeared, even if more files are removed during this time.
     #[test]
     fn a_new_file_waits_a_short_time_for_those_that_go() {
         let mut f = files();

@@ -48,11 +48,11 @@ const WAYS_OUT: WaysOut = WaysOut {
 pub struct HttpSourceConfig {
     /// The URL of the pods (`staticPodURL`).
     pub url: WebUrl,
-    /// The headers (`staticPodURLHeader`). They are sent only to the server of the URL.
+    /// The headers (`staticPodURLHeader`), which are sent only to the server of the URL.
     pub headers: Vec<(String, String)>,
     /// The time from the end of a request to the next one (`httpCheckFrequency`).
     pub check_frequency: Duration,
-    /// The directory of the last good answer, for this source alone. It is created if it is missing.
+    /// The directory of the last good answer, for this source alone. A missing directory is created.
     pub last_good: PathBuf,
     /// Turns the bytes of an answer into pods.
     pub decode: Decode,

@@ -22,7 +22,7 @@ pub const UPDATES_CAPACITY: usize = 50;
 /// The annotations that the node sets. Comparisons ignore them.
 const LOCAL: [&str; 3] = [SOURCE_ANNOTATION, MIRROR_ANNOTATION, SEEN_ANNOTATION];
 
-/// The change that an update makes to its pods. The numbers are those of the kubelet.
+/// The change that an update makes to its pods. The numbers are the kubelet's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PodOperation {
     /// The pod is new in this source.

@@ -175,7 +175,8 @@ pub fn conditions_of_others(status: &PodStatus) -> Option<PodStatus> {
     })
 }
 
-/// The largest number of conditions for which a pod has no readiness gate.
+/// The largest number of conditions that a pod may have besides the conditions of its readiness gates and the
+/// conditions that podprobe sets.
 const MAX_WITHOUT_GATE: usize = 32;
 
 /// The pod already has the largest number of conditions that it may have.

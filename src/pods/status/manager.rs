@@ -42,7 +42,7 @@ impl StatusManager {
         }
     }
 
-    /// Replaces all ages with those of an earlier daemon.
+    /// Replaces all ages with the ages from an earlier daemon.
     pub fn with_ages(self, ages: Ages) -> Self {
         Self {
             ages: Mutex::new(ages),

@@ -71,9 +71,9 @@ impl Heartbeat {
         (nanos != 0).then(|| Moment::from_boot(Duration::from_nanos(nanos)))
     }
 
-    /// Returns the text for clients if the loop stands still (lessons F3), or `None` if it turns. Clients still get
-    /// answers, because other threads answer them. Before the first turn, `started` counts as the time of the last
-    /// turn.
+    /// Returns the text for clients if the loop stands still (lessons F3), or `None` if the loop turns. Clients still
+    /// get answers, because other threads send the answers. Before the first turn, `started` counts as the time of the
+    /// last turn.
     pub fn stalled(&self, started: Moment, now: Moment) -> Option<String> {
         let ago = now.since(self.last().unwrap_or(started));
         let seconds = go_duration(Duration::from_secs(ago.as_secs()));

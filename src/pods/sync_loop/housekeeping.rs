@@ -104,7 +104,7 @@ impl Parts {
     }
 
     /// Ends the pods that have the same names as `pods` and that an earlier daemon started from an older version of
-    /// their files. The old pods are ended before the new pods are started, so that the new pods wait for the old ones.
+    /// their files. The old pods are ended before the new pods are started, so that the new pods wait for the old pods.
     pub(super) fn end_predecessors(&self, pods: &[Arc<Pod>]) {
         let new = |r: &RuntimePodStatus| {
             pods.iter()

@@ -245,7 +245,7 @@ impl Volumes {
     /// Removes the volumes that belong only to the pod. Called when no container of the pod runs any more.
     ///
     /// # Errors
-    /// Returns an error if a volume could not be removed. The other volumes are removed then.
+    /// Returns an error if a volume could not be removed. All other volumes of the pod are removed.
     pub fn tear_down(&self, pod: &Pod, pod_dir: &Path) -> io::Result<()> {
         let mut result = Ok(());
         for volume in &pod.spec.volumes {

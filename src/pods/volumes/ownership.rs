@@ -1,8 +1,8 @@
 //! `fsGroup`: gives the files of a volume to a group (the kubelet's `SetVolumeOwnership`).
 //!
 //! Invariants: a file is changed through its descriptor, so no link and no mount is followed, even if another pod
-//! changes the volume meanwhile. The use of memory and descriptors depends only on the depth of a volume, which is
-//! bounded.
+//! changes the volume at the same time. The use of memory and descriptors depends only on the depth of a volume. The
+//! depth is bounded.
 
 use std::ffi::CStr;
 use std::io;

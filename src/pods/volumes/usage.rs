@@ -43,7 +43,7 @@ pub struct Usage {
 /// The walk through a volume that is being measured.
 pub struct Walk {
     device: u64,
-    /// The directories that are being read, each nested in the one before.
+    /// The directories that are being read, each nested in the directory before it in the list.
     levels: Vec<Level>,
     later: Vec<OwnedFd>,
     /// The bytes that were counted so far, with [`SHARE`] bits after the binary point.

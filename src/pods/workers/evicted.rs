@@ -53,7 +53,7 @@ impl Syncer {
     }
 
     /// Starts a pod from its beginning: a pod that was evicted and has waited, or a deleted pod with a changed file.
-    /// Earlier ends no longer count, even those of completed containers, because the volumes are empty.
+    /// Earlier ends no longer count, even the ends of completed containers, because the volumes are empty.
     pub(super) fn begin_anew(&self, pod: &Pod) -> Result<(), BeginAnewError> {
         let (uid, evictions) = (pod.uid(), &self.deps.evictions);
         let Some(cause) = evictions.over(uid, Moment::now()) else {

@@ -152,7 +152,8 @@ impl Syncer {
         turns: Option<&Turns>,
         cancel: &Cancel,
     ) -> Result<(), KillError> {
-        // `_ended` is also dropped on failure and on panic, so that the containers that wait for this one continue
+        // `_ended` is also dropped on failure and on panic, so that the containers that wait for this container
+        // continue
         let _ended = turns.map(|turns| Ended(turns, &kill.name));
         self.deps.probes.killing(pod, kill);
         self.event(pod, &kill.name, EventType::Normal, "Killing", &kill.message);

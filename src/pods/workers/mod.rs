@@ -382,7 +382,7 @@ impl WorkerThreads {
 
 /// Returns the log level of a failed run. A failed sync has an event. A failed run that ends a pod or clears up has no
 /// event, so it is logged as a warning. A run that the daemon's own end cuts short is not a fault: the next daemon
-/// continues it.
+/// continues the run.
 fn failure_level(ran: Phase, error: &str, stopping: bool) -> log::Level {
     let cut_short = stopping || error.contains(ENDING);
     match ran {

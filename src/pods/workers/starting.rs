@@ -1,5 +1,5 @@
-//! Carries out a sync in the order of kubelet-probes 8.4: kill, volumes, sandbox. Then follow for each container: image,
-//! configuration, create, start, postStart.
+//! Carries out a sync in the order of kubelet-probes 8.4: kill, volumes, sandbox. The steps for each container are:
+//! image, configuration, create, start, postStart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ struct ReadySandbox {
 }
 
 impl Syncer {
-    /// Carries out the actions: kill, volumes, sandbox, start. This is the order of kubelet-probes 8.4.
+    /// Carries out the actions: kill, volumes, sandbox, start, in the order of kubelet-probes 8.4.
     pub(super) fn carry_out(
         &self,
         pod: &Arc<Pod>,
@@ -281,7 +281,7 @@ impl Syncer {
         }
     }
 
-    /// Removes the old sandboxes from the runtime. They were stopped before the new sandbox was made.
+    /// Removes the old sandboxes, which were stopped before the new sandbox was made, from the runtime.
     fn forget_sandboxes(&self, runtime: &RuntimePodStatus) {
         for old in &runtime.sandboxes {
             if let Err(e) = self.runtime().remove_sandbox(&old.id) {

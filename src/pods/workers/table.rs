@@ -57,7 +57,7 @@ pub enum Phase {
 pub struct Work {
     /// The sync to run.
     pub phase: Phase,
-    /// The request that led to the run. If several requests led to it, the strongest of these requests.
+    /// The request that led to the run. If several requests led to the run, this is the strongest of them.
     pub asked: UpdateKind,
     /// The newest version of the pod.
     pub pod: Arc<Pod>,
@@ -96,7 +96,7 @@ pub enum Effect {
 /// The step that follows a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The worker runs again at once, because its phase has changed or an update has come meanwhile.
+    /// The worker runs again at once, because its phase has changed or an update has come during the run.
     Again,
     /// The worker runs again after the resync interval.
     Resync,

@@ -823,7 +823,7 @@ fn the_hooks_of_sidecars_do_not_wait_for_their_turn() {
         }
         Ok(())
     });
-    // This sync starts the sidecar, the next one starts the container beside it.
+    // The first sync starts the sidecar. The second sync starts the container beside the sidecar.
     h.run(Phase::Sync);
     h.run(Phase::Sync);
     h.calls();
