@@ -49,17 +49,16 @@ impl FsGroup {
     /// volume already belongs to the group.
     ///
     /// # Errors
-    /// Returns the first error if a file could not be changed. All other files are changed.
+    /// Returns the first error if a file could not be changed. All other files are changed, except the root directory.
     pub(super) fn take(self, volume: &OwnedFd) -> io::Result<()> {
         let root = fstat(volume)?;
         let mode = root.st_mode & DIRECTORY;
         if self.on_root_mismatch && root.st_gid == self.gid.as_raw() && mode == DIRECTORY {
             return Ok(());
         }
-        // The root directory comes last. With OnRootMismatch its group shows that an earlier run has gone through all
-        // files.
-        let inside = self.take_inside(volume, MAX_DEPTH);
-        inside.and(self.take_one(volume, &root))
+        // The root directory comes last. With OnRootMismatch its group shows that an earlier run has changed all files.
+        self.take_inside(volume, MAX_DEPTH)?;
+        self.take_one(volume, &root)
     }
 
     fn take_inside(self, dir: &OwnedFd, depth: usize) -> io::Result<()> {
@@ -206,14 +205,17 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_deeper_than_the_bound_says_so() {
+    fn a_volume_deeper_than_the_bound_says_so_and_is_not_taken_for_done() {
         if !nix::unistd::Uid::effective().is_root() {
             return;
         }
         let volume = tempfile::tempdir().unwrap();
         fs::create_dir_all(volume.path().join("d/".repeat(MAX_DEPTH + 1))).unwrap();
-        let error = take(group("Always"), volume.path()).unwrap_err();
-        assert_eq!(error.to_string(), "its directories are more than 128 deep");
+        for _ in 0..2 {
+            let error = take(group("OnRootMismatch"), volume.path()).unwrap_err();
+            assert_eq!(error.to_string(), "its directories are more than 128 deep");
+        }
+        assert_eq!(owner(&volume.path().join("d")).0, 4711, "the rest is given");
     }
 
     #[test]
