@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// Sockets are parsed from lines as a kernel on a little-endian machine writes them.
+    /// The lines are those that the kernel of a little-endian machine writes.
     #[test]
     #[cfg(target_endian = "little")]
     fn sockets_that_wait_for_clients_are_found() {

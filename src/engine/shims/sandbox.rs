@@ -123,8 +123,8 @@ fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
         .write_all(value.as_bytes())
 }
 
-/// Mounts a volume in memory in the holder's own mount namespace. Its content may be a Secret and must not reach a
-/// disk, so it is not swapped if the kernel supports that (Linux 6.4).
+/// Mounts a volume in memory in the holder's own mount namespace. The volume may contain a Secret, which must not reach
+/// a disk. So its memory is not swapped if the kernel supports such volumes (Linux 6.4).
 fn mount_tmpfs(v: &Tmpfs) -> io::Result<()> {
     let size = v.size.map(|n| format!(",size={n}")).unwrap_or_default();
     let mount = |more: &str| {

@@ -166,7 +166,7 @@ struct Record {
     restarts: VecDeque<Restart>,
     /// The last killed instance of each container, and the reason, by container.
     kills: HashMap<String, (ContainerId, String)>,
-    /// The cause of the next start of a container, if the cause lies outside of the container, by container.
+    /// Causes of the next starts of containers, by container. Only causes outside of the container are here.
     renewals: HashMap<String, String>,
 }
 

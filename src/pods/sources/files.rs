@@ -309,8 +309,8 @@ impl Files {
         set
     }
 
-    /// Chooses one file for each object. Existing files come before vanished files, then the file of the last listing
-    /// before other files, then the first file by path.
+    /// Chooses one file for each object that several files have. A file that exists is preferred to one that has
+    /// vanished. Next, the file that was chosen at the last listing is preferred, and then the first file by path.
     fn choose_objects(
         &mut self,
         now: Moment,

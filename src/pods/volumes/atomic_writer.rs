@@ -92,8 +92,8 @@ pub(super) fn make_mount_points(
     Ok(())
 }
 
-/// Returns the name of the directory to which `..data` points. Returns `None` without the link `..data`, or if this
-/// writer does not make such names.
+/// Returns the name of the directory to which the link `..data` points. Returns `None` if there is no such link, or if
+/// the name has another form than the names that this writer makes.
 fn current(volume: &OwnedFd) -> Option<OsString> {
     let name = readlinkat(volume, DATA).ok()?;
     let bytes = name.as_encoded_bytes();

@@ -141,7 +141,8 @@ impl Walk {
         true
     }
 
-    /// Looks at a name. A name that is gone by now, or on which something is mounted, does not belong to the volume.
+    /// Counts the file or directory with this name. A name that is gone by now, or on which something is mounted, is not
+    /// counted as part of the volume.
     fn look_at(&mut self, name: &CStr) {
         let Some(level) = self
             .levels

@@ -22,7 +22,7 @@ use tail::{Backwards, Start, Tail};
 /// Number of bytes that are read at once.
 const CHUNK: usize = 64 << 10;
 
-/// Error of a copy of a log.
+/// An error while a log is copied to a reader.
 #[derive(Debug)]
 pub enum LogError {
     /// The log cannot be read.

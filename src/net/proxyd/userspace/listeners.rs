@@ -286,8 +286,8 @@ impl Listeners {
         places.iter().filter_map(|p| self.close(p)).collect()
     }
 
-    /// Takes sockets of another process. For addresses of the next tables, these sockets are used instead of new
-    /// sockets.
+    /// Takes over the listening sockets of another process. A later table that needs a listener at the address of such a
+    /// socket gets this socket instead of a new one.
     pub fn inherit(&mut self, sockets: Vec<(HandedSocket, OwnedFd)>) {
         self.inherited.extend(sockets);
     }
