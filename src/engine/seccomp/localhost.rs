@@ -86,7 +86,7 @@ pub fn profile(text: &[u8]) -> Result<Seccomp, LocalhostError> {
 /// Converts the parsed text to its type. An error names the place in the text, if the parser knows the place.
 fn typed<T: DeserializeOwned>(file: &Value, text: &[u8]) -> serde_json::Result<T> {
     let placed = |e| serde_json::from_slice::<T>(text).err().unwrap_or(e);
-    T::deserialize(file).map_err(placed)
+    oci::typed(file).map_err(placed)
 }
 
 /// Returns an error for keys and values that a [`Seccomp`] would ignore or misread.

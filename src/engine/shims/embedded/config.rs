@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::cgroups::Hierarchy;
@@ -97,7 +96,7 @@ fn read(path: &Path) -> Result<Spec, ConfigError> {
     };
     let config = oci::parse(&text).map_err(damaged)?;
     check(&config)?;
-    let spec = Spec::deserialize(&config).map_err(damaged)?;
+    let spec: Spec = oci::typed(&config).map_err(damaged)?;
     check_version(&spec.oci_version)?;
     Ok(spec)
 }
