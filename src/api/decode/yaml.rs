@@ -272,7 +272,10 @@ const WAYS_OUT: [(&str, &str); 4] = [
 ];
 
 fn with_way_out(text: &str, mut e: YamlError) -> YamlError {
-    let cause = e.cause.to_string();
+    // The other causes name their own way out, and may quote words of the file.
+    let YamlCause::Scan(cause) = &e.cause else {
+        return e;
+    };
     let Some((said, way_out)) = WAYS_OUT.iter().find(|(said, _)| cause.contains(said)) else {
         return e;
     };

@@ -192,7 +192,7 @@ impl Get {
     }
 
     fn not_looked_up(&self, e: LookupError) -> GetError {
-        GetError::new(&self.url, FailureCause::Lookup(e), Phase::Connect)
+        GetError::new(&self.url, e, Phase::Connect)
     }
 
     /// Sends the request and returns the last answer, after all redirects.

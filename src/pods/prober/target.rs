@@ -20,6 +20,7 @@ use crate::base::wire::dial::{Address, DialError, Dialer, Namespace};
 use crate::base::wire::observer::Observer;
 use crate::engine::runtime::NetworkNamespace;
 use crate::net::network::node_addresses;
+use crate::pods::prober::outcome::{HandlerResult, Outcome, Phase};
 
 /// The largest number of name lookups at a time. A lookup that hangs keeps its helper thread.
 const MAX_LOOKUPS: usize = 8;
@@ -52,6 +53,17 @@ pub struct LookupError {
     /// The reason why the name has no addresses.
     #[source]
     pub cause: LookupCause,
+}
+
+impl LookupError {
+    /// Makes the outcome of a probe that ends with this error and reports `text`. Without a thread for the lookup the
+    /// outcome is an error, because it shows nothing about the container. Otherwise the probe has failed.
+    pub fn outcome(&self, text: String) -> Outcome {
+        match self.cause {
+            LookupCause::Thread(_) => Outcome::error(text, Phase::Connect),
+            _ => Outcome::new(HandlerResult::Failure, text, Phase::Connect),
+        }
+    }
 }
 
 /// The reason why a name has no addresses.

@@ -14,11 +14,8 @@ pub fn probe(target: &Target, port: u16, timeout: Duration) -> Outcome {
     let target = match target.looked_up(timeout) {
         Ok(target) => target,
         Err(e) => {
-            return Outcome::new(
-                HandlerResult::Failure,
-                format!("dial tcp: {e}"),
-                Phase::Connect,
-            );
+            let text = format!("dial tcp: {e}");
+            return e.outcome(text);
         }
     };
     let dialed = target

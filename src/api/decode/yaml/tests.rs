@@ -150,6 +150,13 @@ fn what_json_has_not_is_an_error() {
         4,
         "the tag !own is not known here: leave it out",
     );
+    // A word of the file is no word of the parser, which speaks of tabs.
+    check_error(
+        "a: !table x\n",
+        1,
+        4,
+        "the tag !table is not known here: leave it out",
+    );
     let deep = format!("{}1{}", "[".repeat(101), "]".repeat(101));
     check_error(&deep, 1, 101, "nested deeper than 100 levels: no object is");
     check(

@@ -58,6 +58,7 @@ impl From<GetError> for Outcome {
     fn from(e: GetError) -> Self {
         let text = e.to_string();
         match e.cause {
+            NoAnswer::Lookup(e) => e.outcome(text),
             NoAnswer::Theirs(_) => Self::new(HandlerResult::Failure, text, e.phase),
             NoAnswer::Ours(_) => Self::error(text, e.phase),
         }
@@ -67,6 +68,9 @@ impl From<GetError> for Outcome {
 /// The cause of a request without an answer, by the side that caused it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoAnswer {
+    /// The host has no address. Either side may be the cause.
+    #[error("dial tcp: {0}")]
+    Lookup(#[from] LookupError),
     /// The other side or the spec is the cause. The probe has failed.
     #[error(transparent)]
     Theirs(#[from] FailureCause),
@@ -79,9 +83,6 @@ pub(super) enum NoAnswer {
 /// The reason why a request has no answer and the probe has failed. The text is the text of Go's client.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FailureCause {
-    /// The host has no address.
-    #[error("dial tcp: {0}")]
-    Lookup(LookupError),
     /// The scheme is neither http nor https, after a redirect for example.
     #[error("unsupported protocol scheme {}", quote(.0.as_bytes()))]
     Scheme(String),
@@ -166,6 +167,7 @@ mod tests {
 
     use super::*;
     use crate::base::wire::dial::Namespace;
+    use crate::pods::prober::target::LookupCause;
 
     #[track_caller]
     fn check(cause: impl Into<NoAnswer>, expected: Outcome) {
@@ -179,6 +181,25 @@ mod tests {
             Namespace::refused(Path::new("/ns"), "no descriptors"),
             Outcome::error(
                 "Get \"http://h:80/\": cannot enter the network namespace /ns: no descriptors",
+                Phase::Connect,
+            ),
+        );
+        let lookup = |cause| LookupError {
+            host: "h".into(),
+            cause,
+        };
+        check(
+            lookup(LookupCause::Thread(io::ErrorKind::OutOfMemory.into())),
+            Outcome::error(
+                "Get \"http://h:80/\": dial tcp: lookup h: cannot start a thread: out of memory",
+                Phase::Connect,
+            ),
+        );
+        check(
+            lookup(LookupCause::NoAddress),
+            Outcome::new(
+                HandlerResult::Failure,
+                "Get \"http://h:80/\": dial tcp: lookup h: no such host",
                 Phase::Connect,
             ),
         );
