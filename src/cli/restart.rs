@@ -28,7 +28,7 @@ starts at once. The restart shows in RESTARTS and its cause in 'describe pod', a
 would not start again is left alone and named: a container with restartPolicy Never, one that has ended for good, an
 init container.
 
-It returns at once; 'podprobe wait pod/POD --for=condition=Ready' waits for the end.
+It returns at once. A pod stays Ready until its old containers have ended; then RESTARTS in 'podprobe get pods' grows.
 ",
     options: &[ROOT, NAMESPACE],
     run: |raw, out, _| {

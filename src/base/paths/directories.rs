@@ -195,7 +195,7 @@ fn close(path: &Path, mode: u32) -> Option<WasOpen> {
     let closed = file.and_then(|dir| dir.set_permissions(Permissions::from_mode(kept)));
     let text = match &closed {
         Ok(()) => format!(
-            "{shown} let users of this node in: its mode was {found:04o} and is {kept:04o} now"
+            "users of this node could enter {shown}: its mode was {found:04o} and is {kept:04o} now"
         ),
         Err(e) => format!(
             "{shown} lets users of this node in, and its mode {found:04o} cannot be changed ({e}): \
