@@ -71,6 +71,24 @@ impl ObjectKind {
     }
 }
 
+/// An object that a pod refers to is missing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} {name:?} not found", .kind.resource())]
+pub struct ObjectNotFound {
+    /// The kind of the object.
+    pub kind: ObjectKind,
+    /// The name of the object.
+    pub name: String,
+}
+
+impl ObjectNotFound {
+    /// Makes the error for the object of this kind and name.
+    pub fn new(kind: ObjectKind, name: &str) -> Self {
+        let name = name.to_owned();
+        Self { kind, name }
+    }
+}
+
 /// The key of an object: kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {

@@ -3,9 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sources::{Source, root, sources};
-
-use crate::sources;
+use crate::sources::{Source, root, sources};
 
 /// Where a room lies: the number of its wing from below, and of its floor in that wing.
 type Place = (usize, usize);

@@ -6,11 +6,10 @@ use std::process::Command;
 const MARK: &str = "PODPROBE_TEST_ALONE";
 
 /// What makes libtest run one test: its arguments. `module` is the test's own `module_path!()`.
-pub(crate) fn only(module: &str, test: &str) -> [String; 4] {
+pub(crate) fn only(module: &str, test: &str) -> impl Iterator<Item = String> + use<> {
     let (_program, module) = module.split_once("::").expect("a module of a test program");
-    let exact = ["--exact", "--nocapture", "--include-ignored"].map(str::to_owned);
-    let [exact, output, ignored] = exact;
-    [format!("{module}::{test}"), exact, output, ignored]
+    let words = ["--exact", "--nocapture", "--include-ignored"].map(str::to_owned);
+    std::iter::once(format!("{module}::{test}")).chain(words)
 }
 
 /// A command that runs one test of this program, and nothing else.

@@ -2,7 +2,7 @@
 
 use crate::api::expansion::expand;
 use crate::api::field_ref::{FieldRefError, PodFacts, field_value, resource_value};
-use crate::api::objects::{ObjectKey, ObjectKind, ObjectSet};
+use crate::api::objects::{ObjectKey, ObjectKind, ObjectNotFound, ObjectSet};
 use crate::api::pod::{EnvFromSource, EnvVarSource, KeySelector};
 use crate::api::{Container, Pod};
 
@@ -13,13 +13,8 @@ type Variables = Vec<(String, String)>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
     /// The object with the value is missing.
-    #[error("{} {name:?} not found", .kind.resource())]
-    NotFound {
-        /// The kind of the object.
-        kind: ObjectKind,
-        /// The name of the object.
-        name: String,
-    },
+    #[error(transparent)]
+    NotFound(#[from] ObjectNotFound),
     /// The object with the value does not have the key.
     #[error("couldn't find key {key} in {object}")]
     NoKey {
@@ -105,7 +100,7 @@ impl Sources<'_> {
             let map = self.objects.config_map(namespace, &r.name);
             return match map {
                 None if r.optional == Some(true) => Ok(Variables::new()),
-                None => Err(not_found(ObjectKind::ConfigMap, &r.name)),
+                None => Err(ObjectNotFound::new(ObjectKind::ConfigMap, &r.name).into()),
                 Some(map) => Ok(map.data.clone().into_iter().collect()),
             };
         }
@@ -114,7 +109,7 @@ impl Sources<'_> {
         };
         match self.objects.secret(namespace, &r.name) {
             None if r.optional == Some(true) => Ok(Variables::new()),
-            None => Err(not_found(ObjectKind::Secret, &r.name)),
+            None => Err(ObjectNotFound::new(ObjectKind::Secret, &r.name).into()),
             Some(secret) => {
                 let entries = secret.data.iter();
                 let object = ObjectKey::new(ObjectKind::Secret, namespace, &r.name);
@@ -155,7 +150,7 @@ impl Sources<'_> {
         match (map, value) {
             (_, Some(value)) => Ok(Some(value.clone())),
             _ if selector.optional == Some(true) => Ok(None),
-            (None, _) => Err(not_found(ObjectKind::ConfigMap, &selector.name)),
+            (None, _) => Err(ObjectNotFound::new(ObjectKind::ConfigMap, &selector.name).into()),
             (Some(_), None) => Err(EnvironmentError::NoKey {
                 key: selector.key.clone(),
                 object: ObjectKey::new(ObjectKind::ConfigMap, namespace, &selector.name),
@@ -171,7 +166,7 @@ impl Sources<'_> {
         match (secret, value) {
             (_, Some(bytes)) => as_text(bytes, &selector.key, &object).map(Some),
             _ if selector.optional == Some(true) => Ok(None),
-            (None, _) => Err(not_found(ObjectKind::Secret, &selector.name)),
+            (None, _) => Err(ObjectNotFound::new(ObjectKind::Secret, &selector.name).into()),
             (Some(_), None) => Err(EnvironmentError::NoKey {
                 key: selector.key.clone(),
                 object,
@@ -208,13 +203,6 @@ fn set(all: &mut Variables, name: String, value: String) {
 
 fn find(all: &[(String, String)], name: &str) -> Option<String> {
     all.iter().find(|v| v.0 == name).map(|v| v.1.clone())
-}
-
-fn not_found(kind: ObjectKind, name: &str) -> EnvironmentError {
-    EnvironmentError::NotFound {
-        kind,
-        name: name.to_owned(),
-    }
 }
 
 /// Returns the bytes of a Secret as the value of a variable.

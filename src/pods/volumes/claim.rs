@@ -7,8 +7,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::{ContentError, Context, SetUp, SetUpError, VolumeType};
-use crate::api::objects::ObjectKind;
+use super::{Context, SetUp, SetUpError, VolumeType};
+use crate::api::objects::{ObjectKind, ObjectNotFound};
 use crate::api::pod::Volume;
 use crate::base::paths::directories::make_private;
 
@@ -33,7 +33,7 @@ impl VolumeType for ClaimVolume {
         if !of.objects.has_claim(namespace, name) {
             let kind = ObjectKind::PersistentVolumeClaim;
             return Ok(SetUp {
-                missing: Some(ContentError::not_found(kind, name)),
+                missing: Some(ObjectNotFound::new(kind, name).into()),
                 ..SetUp::at(source)
             });
         }

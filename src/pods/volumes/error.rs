@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use crate::api::field::aggregate;
 use crate::api::field_ref::FieldRefError;
-use crate::api::objects::ObjectKind;
+use crate::api::objects::ObjectNotFound;
 
 /// A volume is not ready. The text is in the kubelet's words.
 #[derive(Debug, thiserror::Error)]
@@ -147,13 +147,8 @@ fn or_create(type_: &str) -> &'static str {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
     /// The object is missing.
-    #[error("{} {name:?} not found", .kind.resource())]
-    NotFound {
-        /// The kind of the object.
-        kind: ObjectKind,
-        /// The name of the object.
-        name: String,
-    },
+    #[error(transparent)]
+    NotFound(#[from] ObjectNotFound),
     /// The ConfigMap does not have the key.
     #[error("configmap references non-existent config key: {0}")]
     NoConfigMapKey(String),
@@ -177,15 +172,6 @@ pub enum ContentError {
     /// The errors of several sources of a projected volume, in their order.
     #[error("{}", aggregate(.0))]
     Sources(Vec<ContentError>),
-}
-
-impl ContentError {
-    pub(super) fn not_found(kind: ObjectKind, name: &str) -> Self {
-        Self::NotFound {
-            kind,
-            name: name.to_owned(),
-        }
-    }
 }
 
 /// A rule for the path of a file in a volume.

@@ -9,7 +9,7 @@ use std::fmt;
 use super::Context;
 use super::error::{ContentError, PathRule};
 use crate::api::field_ref::{PodFacts, field_value, resource_value};
-use crate::api::objects::{ConfigMap, ObjectKind, Secret};
+use crate::api::objects::{ConfigMap, ObjectKind, ObjectNotFound, Secret};
 use crate::api::pod::{DownwardApiFile, KeyToPath};
 
 /// The permission bits of files in a volume without `defaultMode`.
@@ -162,7 +162,7 @@ pub(super) fn of_config_map(
     let map = match of.objects.config_map(&of.pod.metadata.namespace, name) {
         Some(map) => map,
         None if keys.may_be_missing() => &empty,
-        None => return Err(ContentError::not_found(ObjectKind::ConfigMap, name)),
+        None => return Err(ObjectNotFound::new(ObjectKind::ConfigMap, name).into()),
     };
     keys.of(map.entries(), ContentError::NoConfigMapKey)
 }
@@ -180,7 +180,7 @@ pub(super) fn of_secret(
     let secret = match of.objects.secret(&of.pod.metadata.namespace, name) {
         Some(secret) => secret,
         None if keys.may_be_missing() => &empty,
-        None => return Err(ContentError::not_found(ObjectKind::Secret, name)),
+        None => return Err(ObjectNotFound::new(ObjectKind::Secret, name).into()),
     };
     let all = secret.data.iter().map(|(k, v)| (k.as_str(), v.as_slice()));
     keys.of(all, ContentError::NoSecretKey)
