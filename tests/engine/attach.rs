@@ -356,7 +356,6 @@ fn shims_that_take_nobody(node: &Node) {
 }
 
 on_both!(
-    input_and_output,
     input_once,
     without_input,
     terminal,
@@ -364,5 +363,6 @@ on_both!(
     as_many_as_may_be,
     broken_clients,
     the_daemon_ends,
-    shims_that_take_nobody,
+    shims_that_take_nobody;
+    alone: input_and_output
 );

@@ -19,6 +19,7 @@ use podprobe::engine::runtime::{
 use serde_json::{Value, json};
 
 use crate::support;
+use crate::support::own_process::is_own_process;
 use crate::support::running::Running;
 use crate::support::session::{Client, await_readable, descriptors};
 use crate::support::{CEILING, Node, on_both, own_seconds, sh, wait_until};
@@ -451,17 +452,20 @@ on_both!(
     terminal_of_another_kind,
     job_control,
     terminal_of_another_user,
-    a_client_that_vanishes,
     a_finished_session_says_that_it_was_not_over,
     the_container_ends,
     the_daemon_ends,
     much_data,
-    port_forward,
+    port_forward;
+    alone: a_client_that_vanishes
 );
 
 /// On the embedded runtime: what is counted is not the runtime's.
 #[test]
 fn a_thousand_sessions_leave_nothing() {
+    if !is_own_process(module_path!(), "a_thousand_sessions_leave_nothing") {
+        return;
+    }
     support::on(podprobe::engine::shims::RuntimeChoice::Embedded, |node| {
         with(node, json!({}), |c| {
             let run = |tty| {
@@ -517,6 +521,9 @@ fn node_terminals() -> Vec<String> {
 /// and a command without a terminal runs.
 #[test]
 fn terminals_that_are_none_are_not_opened() {
+    if !is_own_process(module_path!(), "terminals_that_are_none_are_not_opened") {
+        return;
+    }
     let check = |c: &Running<'_>, prepare: &str, why: &str| {
         assert_eq!(c.sh(prepare), (0, String::new()), "{prepare}");
         let e = c.rt.exec_stream(&c.id, &on_a_terminal("true")).unwrap_err();

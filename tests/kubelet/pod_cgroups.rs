@@ -228,6 +228,6 @@ on_both!(
     pods_share_a_processor_by_their_requests,
     a_pod_has_no_more_processes_than_the_configuration_gives,
     a_container_with_a_memory_limit_is_not_swapped_out,
-    a_container_inherits_nothing_of_the_daemon_s_limits,
-    what_keeps_pods_is_killed_last,
+    what_keeps_pods_is_killed_last;
+    alone: a_container_inherits_nothing_of_the_daemon_s_limits
 );

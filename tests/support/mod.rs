@@ -115,11 +115,26 @@ pub(crate) fn with_v2_alone(inside: impl FnOnce() + Send) {
     });
 }
 
-/// Makes each of these functions a test on the embedded runtime, and another on runc.
+/// Makes each of these functions a test on the embedded runtime, and another on runc. What stands after `alone:` runs in a
+/// process of its own.
 macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod embedded { $(#[test] fn $name() { crate::support::on(podprobe::engine::shims::RuntimeChoice::Embedded, super::$name) })* }
-        mod runc { $(#[test] fn $name() { crate::support::on_runc(super::$name) })* }
+    ($($name:ident),* $(,)? $(; alone: $($alone:ident),* $(,)?)?) => {
+        mod embedded {
+            $(#[test] fn $name() { crate::support::on(podprobe::engine::shims::RuntimeChoice::Embedded, super::$name) })*
+            $($(#[test] fn $alone() {
+                if crate::support::own_process::is_own_process(module_path!(), stringify!($alone)) {
+                    crate::support::on(podprobe::engine::shims::RuntimeChoice::Embedded, super::$alone)
+                }
+            })*)?
+        }
+        mod runc {
+            $(#[test] fn $name() { crate::support::on_runc(super::$name) })*
+            $($(#[test] fn $alone() {
+                if crate::support::own_process::is_own_process(module_path!(), stringify!($alone)) {
+                    crate::support::on_runc(super::$alone)
+                }
+            })*)?
+        }
     };
 }
 pub(crate) use on_both;

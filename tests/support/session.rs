@@ -100,7 +100,7 @@ impl Client {
     }
 }
 
-/// How many this process has.
+/// Number of descriptors of this process. A test that counts them runs in a process of its own.
 pub(crate) fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
