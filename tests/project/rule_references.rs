@@ -3,6 +3,7 @@
 //! - A document of docs/ and a place in it: its section, then perhaps a row, a step or quoted words of that section, as in
 //!   "kubelet-probes 2.3 row 8", "exec-in-container 3, steps 3 to 13", "kubelet-probes 5.3 'Reject'".
 //! - "lessons" and a row of its lists, as in "lessons 6" and "lessons A6"; "deviations:" and the name of a row.
+//! - In docs/kubelet-probes.md and docs/workloads.md a section alone, "(8.4)", means the page itself.
 //! - Short forms for kubelet-probes in the comments of Rust files: a section with a point in it, "(8.4)", in parentheses or
 //!   at the beginning of the comment; S, V or O with a number, a row of 9.3, 1.3 or 15; in src/pods/prober "row 8", a row of 2.3.
 //!
@@ -82,7 +83,7 @@ fn is_row(text: &str) -> bool {
 }
 
 /// Names of documents that prose has as words of its own; without a section they are no reference.
-const COMMON_WORDS: [&str; 3] = ["services", "names", "nftables"];
+const COMMON_WORDS: [&str; 4] = ["services", "names", "nftables", "workloads"];
 
 /// Which kind of part of a section is meant.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -254,8 +255,8 @@ enum Kind {
     Code,
     /// A page of Markdown.
     Page,
-    /// docs/kubelet-probes.md, whose parentheses refer to itself.
-    TheRules,
+    /// A page of rules whose parentheses refer to itself, by its name.
+    TheRules(&'static str),
 }
 
 impl Documents {
@@ -269,6 +270,7 @@ impl Documents {
             "names",
             "cni-plugins",
             "nftables",
+            "workloads",
         ];
         Self {
             numbered: numbered
@@ -311,8 +313,8 @@ impl Documents {
             }
             if before == Some('(') && kind != Kind::Code {
                 results.extend(self.unknown_document(rest));
-                if kind == Kind::TheRules {
-                    results.extend(self.own_section(rest));
+                if let Kind::TheRules(page) = kind {
+                    results.extend(self.own_section(page, rest));
                 }
             }
         }
@@ -432,13 +434,10 @@ impl Documents {
     }
 
     /// `(8.2)` and `(3)` in the page of rules itself.
-    fn own_section(&self, mut rest: Rest<'_>) -> Vec<Result<(), String>> {
+    fn own_section(&self, page: &str, mut rest: Rest<'_>) -> Vec<Result<(), String>> {
         let places = rest.places();
         match rest.next_is(|c| c == ')') {
-            true => places
-                .iter()
-                .map(|p| self.look_up("kubelet-probes", p))
-                .collect(),
+            true => places.iter().map(|p| self.look_up(page, p)).collect(),
             false => Vec::new(),
         }
     }
@@ -498,7 +497,8 @@ fn texts(path: &str, text: &str) -> Vec<(usize, Kind, String)> {
         let kind = match (rust, comment) {
             (true, Some(_)) => Kind::Comment { prober },
             (true, None) => Kind::Code,
-            (false, _) if path == "docs/kubelet-probes.md" => Kind::TheRules,
+            (false, _) if path == "docs/kubelet-probes.md" => Kind::TheRules("kubelet-probes"),
+            (false, _) if path == "docs/workloads.md" => Kind::TheRules("workloads"),
             (false, _) => Kind::Page,
         };
         let words = comment
@@ -588,13 +588,15 @@ fn what_leads_nowhere_is_found() {
         ("(kubelet-probes 5.3 \"Reject\") deviations: run-counter", 2),
         ("in 1.5 s (0.31 s) and (2.0 MB); lessons of others", 0),
         ("(services 5.1 to 5.3), and the services of a node", 2),
+        ("(workloads 3.10 to 3.12), and workloads of a node", 2),
     ]
     .map(|(text, count)| (text.to_owned(), count));
     for (text, count) in right {
         check(&documents, comment, &text, count, &[]);
     }
-    let nowhere: [(&str, usize, &[&str]); 14] = [
+    let nowhere: [(&str, usize, &[&str]); 15] = [
         ("(services 5.40)", 1, &["services has no section 5.40"]),
+        ("(workloads 3.40)", 1, &["workloads has no section 3.40"]),
         (
             "kubelet-probes 17",
             1,
@@ -647,6 +649,9 @@ fn what_leads_nowhere_is_found() {
     for (text, count, wrong) in nowhere {
         check(&documents, comment, text, count, wrong);
     }
+    let of_itself = "above 0 (3.40), and (3.7)";
+    let wrong = &["workloads has no section 3.40"];
+    check(&documents, Kind::TheRules("workloads"), of_itself, 2, wrong);
     let prober = Kind::Comment { prober: true };
     check(
         &documents,
@@ -685,6 +690,29 @@ fn deviations_have_reasons_and_tests() {
             );
         }
     }
+}
+
+/// Each deviation of workloads leads to rules that podprobe has of its own.
+#[test]
+fn deviations_of_workloads_are_rules_of_our_own() {
+    let text = page("docs/deviations.md");
+    let (_, table) = text.split_once("\n## Workloads\n").expect("the section");
+    let sections = Document::parse(&page("docs/workloads.md")).sections;
+    let is_own = |key: &str| {
+        let rule = sections.get(key);
+        rule.is_some_and(|rule| rule.text.contains("**node:**"))
+    };
+    let mut seen = BTreeSet::new();
+    for row in table.lines().filter(|l| l.starts_with("| workloads ")) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        assert_eq!(cells.len(), 4, "{row}");
+        assert!(cells.iter().all(|cell| cell.len() > 3), "{row}");
+        for rule in cells[0].trim_start_matches("workloads ").split(", ") {
+            assert!(is_own(rule), "workloads {rule} is no rule of our own");
+            assert!(seen.insert(rule.to_owned()), "two rows have {rule}");
+        }
+    }
+    assert!(seen.len() > 20, "only {} rules", seen.len());
 }
 
 /// A page of rules that nothing leads to is not kept.
