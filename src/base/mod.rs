@@ -5,6 +5,7 @@ pub mod atomic_file;
 pub mod cancel;
 pub mod change_feed;
 pub mod clock;
+pub mod cron;
 pub mod directory_watch;
 pub mod http_client;
 pub mod locks;
