@@ -1,4 +1,4 @@
-//! Decodes the bytes of a source into pods and objects (kubelet-probes 6.2): parse, type, default, identify,
+//! Decodes the bytes of a source into pods, workloads and objects (kubelet-probes 6.2, workloads 8.1): parse, type, default, identify,
 //! validate.
 //!
 //! Invariants: pure. All errors of a file are returned at once, each with its line. A decoded pod is valid and has
@@ -20,6 +20,7 @@ mod shown;
 mod tracked;
 mod typed;
 mod unread;
+mod workload;
 mod yaml;
 
 use std::collections::BTreeSet;
@@ -31,6 +32,7 @@ pub use documents::SIZE_LIMIT;
 pub use error::{DecodeError, Problem};
 pub use place::Position;
 pub use shown::as_in_files;
+pub use workload::{DecodedWorkload, MadeError, made_workload};
 
 use self::error::Findings;
 use self::kinds::Kind;
@@ -61,18 +63,20 @@ pub struct DecodedPod {
     pub warnings: Vec<String>,
 }
 
-/// The pods and other objects of a file, with notes for the person who wrote the file.
+/// The pods, workloads and other objects of a file, with notes for the person who wrote the file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decoded {
     /// Pods in the order of the file.
     pub pods: Vec<DecodedPod>,
+    /// Workloads in the order of the file.
+    pub workloads: Vec<DecodedWorkload>,
     /// Other objects in the order of the file.
     pub objects: Vec<LocalObject>,
     /// Notes: one for each kind of object that podprobe does not run, and one for each field of an object that
     /// podprobe does not act on. There are at most 64 notes, and then one with the number of further ones.
     pub notes: Vec<String>,
-    /// The part of `notes` about kinds that make pods, such as Deployments. The pods of such objects are missing.
-    pub not_run: Vec<String>,
+    /// The part of `notes` about kinds that people rely on for the safety of their pods, such as NetworkPolicies.
+    pub not_enforced: Vec<String>,
 }
 
 /// Decodes a text in JSON or YAML into its objects. One bad object makes the whole text an error.
@@ -94,7 +98,7 @@ pub fn objects(bytes: &[u8], origin: &PodOrigin) -> Result<Decoded, DecodeError>
     }
     let mut decoded = Decoded {
         notes: found.not_run.lines(),
-        not_run: found.not_run.of_workloads(),
+        not_enforced: found.not_run.of_relied(),
         ..Decoded::default()
     };
     let mut spots = Spots::default();
@@ -104,6 +108,11 @@ pub fn objects(bytes: &[u8], origin: &PodOrigin) -> Result<Decoded, DecodeError>
             Kind::Pod => {
                 decoded.pods.push(pod(raw, origin, &mut findings));
                 spots.pods.push(spot);
+            }
+            Kind::Workload(kind) => {
+                let decoded_workload = workload::workload(kind, raw, origin, &mut findings);
+                decoded.workloads.push(decoded_workload);
+                spots.workloads.push(spot);
             }
             Kind::Object(kind) => {
                 let (object, notes) = object::object(kind, raw, origin.source(), &mut findings);
@@ -119,10 +128,11 @@ pub fn objects(bytes: &[u8], origin: &PodOrigin) -> Result<Decoded, DecodeError>
     findings.into_result(decoded)
 }
 
-/// The places of the pods and of the other objects in a file.
+/// The places of the pods, the workloads and the other objects in a file.
 #[derive(Default)]
 struct Spots {
     pods: Vec<Spot>,
+    workloads: Vec<Spot>,
     objects: Vec<Spot>,
 }
 
@@ -194,7 +204,7 @@ fn unread_fields(
     warnings
 }
 
-/// Refuses a pod or an object that has the same kind, namespace and name as an earlier one in the file. Otherwise one
+/// Refuses a pod, a workload or an object that has the same kind, namespace and name as an earlier one in the file. Otherwise one
 /// object would have two contents.
 fn refuse_twins(decoded: &Decoded, spots: &Spots, findings: &mut Findings) {
     let mut refuse = |spot: &Spot, name: String| {
@@ -210,6 +220,15 @@ fn refuse_twins(decoded: &Decoded, spots: &Spots, findings: &mut Findings) {
     for index in repeated(names) {
         let pod = &decoded.pods[index].pod;
         refuse(&spots.pods[index], as_in_namespace(&pod.metadata));
+    }
+    let workloads = decoded.workloads.iter().map(|decoded| &decoded.workload);
+    let keys = workloads.map(|workload| {
+        let is_named = !workload.metadata.name.is_empty();
+        is_named.then(|| workload.key())
+    });
+    for index in repeated(keys) {
+        let workload = &decoded.workloads[index].workload;
+        refuse(&spots.workloads[index], as_in_namespace(&workload.metadata));
     }
     let objects = decoded.objects.iter();
     let keys = objects.map(|LocalObject { key, .. }| (!key.name.is_empty()).then_some(key));

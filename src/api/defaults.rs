@@ -1,20 +1,38 @@
-//! The defaults of pods (kubelet-probes 1.1). This module writes the defaults into the raw object, so every reader of
-//! the object sees them.
+//! The defaults of pods (kubelet-probes 1.1) and workloads (workloads 1.12). This module writes the defaults into the
+//! raw object, so every reader of the object sees them.
 //!
 //! Invariant: never fails and never panics. A value of the wrong shape is left alone, because the decoder refuses it.
 //! Applying the defaults twice changes nothing more.
 
+mod workloads;
+
 use serde_json::{Map, Value, json};
+
+pub use workloads::apply_to_workload;
 
 type Object = Map<String, Value>;
 
 /// Adds the defaults to a v1 Pod.
 pub fn apply(pod: &mut Value) {
-    let Some(spec) = pod
-        .as_object_mut()
-        .map(|pod| pod.entry("spec").or_insert_with(|| json!({})))
-        .and_then(Value::as_object_mut)
-    else {
+    apply_to_template(pod);
+    let Some(spec) = spec_of(pod) else {
+        return;
+    };
+    let host_network = spec.get("hostNetwork").and_then(Value::as_bool);
+    for list in ["containers", "initContainers"] {
+        for container in objects(spec, list) {
+            default_requests(container);
+            if host_network.unwrap_or_default() {
+                default_host_ports(container);
+            }
+        }
+    }
+}
+
+/// Adds the defaults to a template of pods. Only a pod has defaults for requests and host ports; a template has none
+/// (pkg/apis/core/v1/defaults.go: SetDefaults_Pod).
+pub fn apply_to_template(template: &mut Value) {
+    let Some(spec) = spec_of(template) else {
         return;
     };
     default_text(spec, "restartPolicy", "Always");
@@ -27,20 +45,8 @@ pub fn apply(pod: &mut Value) {
     ] {
         spec.entry(key).or_insert(value);
     }
-    let host_network = spec
-        .get("hostNetwork")
-        .and_then(Value::as_bool)
-        .unwrap_or(false);
     for list in ["containers", "initContainers", "ephemeralContainers"] {
-        for container in objects(spec, list) {
-            default_container(container);
-            if list != "ephemeralContainers" {
-                default_requests(container);
-                if host_network {
-                    default_host_ports(container);
-                }
-            }
-        }
+        objects(spec, list).for_each(default_container);
     }
     for volume in objects(spec, "volumes") {
         // A volume that has only a name has no source.
@@ -49,6 +55,13 @@ pub fn apply(pod: &mut Value) {
         }
         default_volume(volume);
     }
+}
+
+/// Returns the spec of an object. An object without a spec gets an empty one.
+fn spec_of(object: &mut Value) -> Option<&mut Object> {
+    let object = object.as_object_mut()?;
+    let spec = object.entry("spec").or_insert_with(|| json!({}));
+    spec.as_object_mut()
 }
 
 /// Adds the defaults of a volume: the permission bits of files (0644), the API version of fields, and the pull policy

@@ -240,9 +240,18 @@ pub(crate) fn is_map(path: &str) -> bool {
     MAPS.contains(&path.rsplit('.').next().unwrap_or(path))
 }
 
+/// True if `key` is a key that the user chose in the map at `path`. The selector of a workload has the fields
+/// `matchLabels` and `matchExpressions`, and the selector of a Service has keys that the user chose.
+pub(crate) fn is_entry(path: &str, key: &str) -> bool {
+    is_map(path) && !(path.ends_with("selector") && SELECTOR_FIELDS.contains(&key))
+}
+
+/// Fields of a selector that is not a map of labels.
+const SELECTOR_FIELDS: [&str; 2] = ["matchLabels", "matchExpressions"];
+
 /// Adds a key to `path`, as `.key` or as `[key]`. A key that is too long to read is cut.
 pub(crate) fn push_key(path: &mut String, key: &str) {
-    *path = if is_map(path) {
+    *path = if is_entry(path, key) {
         entry(path, key)
     } else {
         child(path, &clip(key))
@@ -349,6 +358,14 @@ mod tests {
         assert_eq!(
             render(&steps(&["metadata", "annotations", "a/b.c"])),
             "metadata.annotations[a/b.c]"
+        );
+        assert_eq!(
+            render(&steps(&["spec", "selector", "matchLabels", "app"])),
+            "spec.selector.matchLabels[app]"
+        );
+        assert_eq!(
+            render(&steps(&["spec", "selector", "app"])),
+            "spec.selector[app]"
         );
         let probe = [
             steps(&["spec", "containers"]),

@@ -8,6 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::pod::Pod;
 use super::source::{HASH_ANNOTATION, PodOrigin, PodSource, SEEN_ANNOTATION};
+use super::workload::WorkloadKey;
+use crate::base::pod_uid::PodUid;
 
 /// Gives a static pod that already has its defaults a name suffix, namespace, node name, annotation, toleration and
 /// phase, and a UID if the file gives none. A pod without a name stays without one, and validation refuses it. A pod
@@ -108,6 +110,16 @@ fn derived_uid(raw: &Value, uid_texts: &[String]) -> String {
     format!("{:032x}", hash.0)
 }
 
+/// Returns the UID of a workload: a hash of its kind, its namespace and its name, as 32 hex digits. A restart of the
+/// daemon, and a file that changes, leave the UID as it is, so the children keep their owner (workloads 1.3).
+pub fn workload_uid(key: &WorkloadKey) -> PodUid {
+    let mut hash = Fnv128::new();
+    for text in ["workload", key.kind.as_str(), &key.namespace, &key.name] {
+        hash.text(text);
+    }
+    format!("{:032x}", hash.0).as_str().into()
+}
+
 /// Returns a hash of the pod as its source gives it, as 32 hex digits. The hash changes with the content of the file
 /// even if the file gives the UID.
 pub fn content_hash(pod: &Pod) -> String {
@@ -188,6 +200,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::api::workload::WorkloadKind;
 
     fn applied(pod: &Value, node: &str, path: &str) -> Value {
         let mut raw = pod.clone();
@@ -218,6 +231,26 @@ mod tests {
             let mut hash = Fnv128::new();
             hash.write(text.as_bytes());
             assert_eq!(format!("{:032x}", hash.0), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_uid_of_a_workload_follows_from_its_key_alone() {
+        let key = |kind, namespace: &str, name: &str| WorkloadKey {
+            kind,
+            namespace: namespace.into(),
+            name: name.into(),
+        };
+        let web = key(WorkloadKind::Deployment, "default", "web");
+        assert_eq!(workload_uid(&web), workload_uid(&web.clone()));
+        assert_eq!(workload_uid(&web).as_str().len(), 32);
+        for other in [
+            key(WorkloadKind::DaemonSet, "default", "web"),
+            key(WorkloadKind::Deployment, "shop", "web"),
+            key(WorkloadKind::Deployment, "default", "db"),
+            key(WorkloadKind::Deployment, "defaultw", "eb"),
+        ] {
+            assert_ne!(workload_uid(&web), workload_uid(&other), "{other}");
         }
     }
 

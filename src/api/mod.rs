@@ -1,7 +1,8 @@
 //! The v1 objects that podprobe reads from pod files and shows to users.
 //!
-//! Invariants: pure, no file, thread, clock or log. A [`Pod`] from [`decode`] is always valid and has its defaults.
-//! The pod keeps the raw object that it was read from, so that output shows the whole object.
+//! Invariants: pure, no file, thread, clock or log; only the time zone of a CronJob is looked up in the node's zoneinfo. A
+//! [`Pod`] from [`decode`] is always valid and has its defaults. The pod keeps the raw object that it was read from, so
+//! that output shows the whole object.
 
 pub mod app_armor;
 pub mod capabilities;
@@ -31,6 +32,7 @@ pub mod sysctls;
 #[cfg(test)]
 pub(crate) mod test_pods;
 pub mod validation;
+pub mod workload;
 
 pub use crate::base::pod_uid::PodUid;
 pub use pod::{Container, Handler, Hook, HookKind, Pod, PodRef, Probe, ProbeType};

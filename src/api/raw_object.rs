@@ -14,6 +14,11 @@ impl RawObject {
         Self(value.to_string().into())
     }
 
+    /// Returns the object as JSON text.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
     /// Returns the object as a tree of values.
     pub fn value(&self) -> Value {
         // The decoder accepts objects that nest at most 100 deep; this reader accepts 127.

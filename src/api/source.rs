@@ -29,6 +29,8 @@ pub enum PodSource {
     Http,
     /// The API server.
     Api,
+    /// The controllers of workloads, which make pods from templates.
+    Controller,
 }
 
 impl PodSource {
@@ -38,6 +40,7 @@ impl PodSource {
             Self::File => "file",
             Self::Http => "http",
             Self::Api => "api",
+            Self::Controller => "controller",
         }
     }
 
@@ -46,6 +49,7 @@ impl PodSource {
     pub fn of_annotations(annotations: &BTreeMap<String, String>) -> Self {
         match annotations.get(SOURCE_ANNOTATION).map(String::as_str) {
             Some("api") => Self::Api,
+            Some("controller") => Self::Controller,
             Some("http") => Self::Http,
             _ => Self::File,
         }
@@ -56,7 +60,7 @@ impl PodSource {
     pub fn is_static(self) -> bool {
         match self {
             Self::File | Self::Http => true,
-            Self::Api => false,
+            Self::Api | Self::Controller => false,
         }
     }
 }
@@ -89,6 +93,11 @@ pub enum PodOrigin<'a> {
         /// The daemon's node name.
         node_name: &'a str,
     },
+    /// A controller of this node, which has already given the pod its identity.
+    Controller {
+        /// The daemon's node name.
+        node_name: &'a str,
+    },
 }
 
 impl<'a> PodOrigin<'a> {
@@ -98,6 +107,7 @@ impl<'a> PodOrigin<'a> {
             Self::File { .. } => PodSource::File,
             Self::Http { .. } => PodSource::Http,
             Self::Api { .. } => PodSource::Api,
+            Self::Controller { .. } => PodSource::Controller,
         }
     }
 
@@ -106,7 +116,8 @@ impl<'a> PodOrigin<'a> {
         match self {
             Self::File { node_name, .. }
             | Self::Http { node_name, .. }
-            | Self::Api { node_name } => node_name,
+            | Self::Api { node_name }
+            | Self::Controller { node_name } => node_name,
         }
     }
 
@@ -116,6 +127,7 @@ impl<'a> PodOrigin<'a> {
             Self::File { path, .. } => path,
             Self::Http { url, .. } => Path::new(*url),
             Self::Api { .. } => Path::new("api"),
+            Self::Controller { .. } => Path::new("template"),
         }
     }
 
@@ -128,7 +140,7 @@ impl<'a> PodOrigin<'a> {
                 format!("file:{}", path.display()),
             ]),
             Self::Http { url, .. } => Some(vec![format!("url:{url}")]),
-            Self::Api { .. } => None,
+            Self::Api { .. } | Self::Controller { .. } => None,
         }
     }
 }
@@ -142,7 +154,12 @@ mod tests {
         let of = |source: &str| {
             PodSource::of_annotations(&[(SOURCE_ANNOTATION.to_owned(), source.to_owned())].into())
         };
-        for source in [PodSource::File, PodSource::Http, PodSource::Api] {
+        for source in [
+            PodSource::File,
+            PodSource::Http,
+            PodSource::Api,
+            PodSource::Controller,
+        ] {
             assert_eq!(of(source.as_str()), source);
         }
         assert_eq!(PodSource::of_annotations(&BTreeMap::new()), PodSource::File);

@@ -20,6 +20,7 @@ use super::huge_pages;
 use super::pod::{HookKind, Pod, ProbeType};
 use super::source::PodSource;
 use super::validation::{NO_BLOCK_VOLUMES, probe_field};
+use super::workload::{Workload, WorkloadSpec};
 use crate::base::spelling;
 
 /// The verdict on a field that no type reads.
@@ -178,6 +179,27 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
     block_claims(&mut errors, pod);
     errors
 }
+
+/// Returns an error for each value of the workload itself that podprobe reads but does not support (workloads 6.17).
+pub fn unsupported_in_workload(workload: &Workload) -> Vec<FieldError> {
+    let (job, path) = match &workload.spec {
+        WorkloadSpec::Job(job) => (job, "spec"),
+        WorkloadSpec::CronJob(cron_job) => (&cron_job.job_template.spec, "spec.jobTemplate.spec"),
+        _ => return Vec::new(),
+    };
+    let manager = job.managed_by.as_deref();
+    let other = manager.filter(|manager| *manager != JOB_CONTROLLER && manager.contains('/'));
+    let refuse = |_| {
+        let why = format!(
+            "not supported: no other controller runs here; leave it out, or write \"{JOB_CONTROLLER}\""
+        );
+        FieldError::forbidden(child(path, "managedBy"), why)
+    };
+    other.map(refuse).into_iter().collect()
+}
+
+/// Name of the controller that runs Jobs.
+const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
 /// Refuses claims that are used as block volumes. The API allows such claims, but podprobe makes a directory of every
 /// claim. The text of the error is the kubelet's text for a claim that is a directory.

@@ -1,5 +1,5 @@
-//! Validates a pod that has its defaults: kubelet-probes 1.3–1.5, the API's rules on create, and checks of the values
-//! that the node passes to the kernel.
+//! Validates a pod or a workload that has its defaults: kubelet-probes 1.3–1.5, the API's rules on create, and checks
+//! of the values that the node passes to the kernel.
 //!
 //! Invariants: pure; all errors at once, in the API's order; texts and paths are as in kubelet-probes 1.2. Values
 //! that podprobe does not support *yet* are refused in [`super::support`], not here.
@@ -23,6 +23,7 @@ mod selectors;
 pub(super) mod service;
 mod volume_objects;
 mod volumes;
+mod workload;
 
 pub use super::capabilities::CAPABILITIES;
 pub use containers::validate_container;
@@ -37,6 +38,7 @@ pub use probes::{
 pub use super::field::{FieldError, FieldErrorKind, aggregate};
 pub use service::NODE_PORTS;
 pub(super) use volumes::NO_BLOCK_VOLUMES;
+pub use workload::{SELECTOR_MISSES_TEMPLATE, checked_pod, validate_update, validate_workload};
 
 use self::checks::{NOT_NEGATIVE, named, range};
 use super::field::{child, item};
@@ -48,6 +50,18 @@ const ANNOTATIONS_MAX: usize = 256 * 1024;
 /// Returns all errors of a pod that has its defaults.
 pub fn validate_pod(pod: &Pod) -> Vec<FieldError> {
     let mut errors = metadata(&pod.metadata);
+    app_armor::validate_annotations(&mut errors, &pod.metadata, &pod.spec);
+    errors.extend(spec(&pod.spec));
+    app_armor::validate_agreement(&mut errors, &pod.metadata, &pod.spec);
+    errors
+}
+
+/// Returns all errors of a pod template. The name of a template does not count, because its pods get names of their own.
+fn validate_template(pod: &Pod) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    labels_and_annotations(&mut errors, &pod.metadata);
+    node::validate_deletion_cost(&mut errors, &pod.metadata.annotations);
+    node::validate_bandwidth(&mut errors, &pod.metadata.annotations);
     app_armor::validate_annotations(&mut errors, &pod.metadata, &pod.spec);
     errors.extend(spec(&pod.spec));
     app_armor::validate_agreement(&mut errors, &pod.metadata, &pod.spec);
@@ -83,13 +97,18 @@ fn object_metadata(meta: &ObjectMeta, name_rule: fn(&str) -> Vec<String>) -> Vec
         );
     }
     uid(&mut errors, meta);
+    labels_and_annotations(&mut errors, meta);
+    errors
+}
+
+fn labels_and_annotations(errors: &mut Vec<FieldError>, meta: &ObjectMeta) {
     for (key, value) in &meta.labels {
-        named(&mut errors, "metadata.labels", key, is_qualified_name);
-        named(&mut errors, "metadata.labels", value, is_valid_label_value);
+        named(errors, "metadata.labels", key, is_qualified_name);
+        named(errors, "metadata.labels", value, is_valid_label_value);
     }
     for key in meta.annotations.keys() {
         // As in the API, annotation keys may have upper-case letters in their prefix.
-        named(&mut errors, "metadata.annotations", key, |key| {
+        named(errors, "metadata.annotations", key, |key| {
             is_qualified_name(&key.to_lowercase())
         });
     }
@@ -105,7 +124,6 @@ fn object_metadata(meta: &ObjectMeta, name_rule: fn(&str) -> Vec<String>) -> Vec
             ANNOTATIONS_MAX,
         ));
     }
-    errors
 }
 
 /// Checks the UID. The UID is part of the names of directories and cgroups, so it may not contain dots and slashes,

@@ -181,7 +181,7 @@ fn spec_advice(spec: &Value) -> Vec<String> {
         .as_array()
         .is_none_or(|all| all.iter().all(is_given_to_every_pod))
     {
-        warn("tolerations", "a static pod is never evicted for a taint");
+        warn("tolerations", "a pod here is never evicted for a taint");
     }
     let class = spec["priorityClassName"].as_str().unwrap_or_default();
     let known = priority::of_class(class);

@@ -99,6 +99,9 @@ pub(super) struct Findings<'t> {
     /// Path of the object that is being decoded, with a dot at the end, if the object is an item of a list. Otherwise
     /// the path is empty.
     prefix: String,
+    /// Path of the template in the object, with a dot at the end, while the template is decoded. Otherwise the path is
+    /// empty.
+    template: String,
     problems: Vec<(Place, String)>,
     left_out: usize,
     /// Paths of fields with further problems that follow from a reported problem. These further problems are not
@@ -114,6 +117,7 @@ impl<'t> Findings<'t> {
             file,
             document: 0,
             prefix: String::new(),
+            template: String::new(),
             problems: Vec::new(),
             left_out: 0,
             hidden: BTreeSet::new(),
@@ -131,11 +135,21 @@ impl<'t> Findings<'t> {
         self.hidden.clear();
     }
 
+    /// Enters the template at `path` of the object. From now on, paths are relative to the template.
+    pub(super) fn enter_template(&mut self, path: &str) {
+        self.template = format!("{path}.");
+    }
+
+    /// Leaves the template. From now on, paths are relative to the object again.
+    pub(super) fn leave_template(&mut self) {
+        self.template.clear();
+    }
+
     /// Adds a problem of the field at `path`, and hides further problems of the field. `text` starts with the path.
     pub(super) fn add_for(&mut self, path: &str, text: String) {
         self.hide(path);
         let place = self.field(path);
-        let text = format!("{}{text}", self.prefix);
+        let text = format!("{}{}{text}", self.prefix, self.template);
         self.add(place, text);
     }
 
@@ -160,7 +174,7 @@ impl<'t> Findings<'t> {
     fn field(&self, path: &str) -> Place {
         Place::Field(FieldPlace {
             document: self.document,
-            path: format!("{}{path}", self.prefix),
+            path: format!("{}{}{path}", self.prefix, self.template),
         })
     }
 
@@ -172,7 +186,7 @@ impl<'t> Findings<'t> {
             .any(|hidden| is_within(hidden, &error.path) || is_within(&error.path, hidden))
         {
             let place = self.field(&error.path);
-            let text = format!("{}{error}{}", self.prefix, hint(error));
+            let text = format!("{}{}{error}{}", self.prefix, self.template, hint(error));
             self.add(place, text);
         }
     }
@@ -187,7 +201,7 @@ impl<'t> Findings<'t> {
     /// Hides further problems of the field at `path`, of the fields in it and of the fields around it.
     pub(super) fn hide(&mut self, path: &str) {
         if self.hidden.len() < 2 * MOST {
-            self.hidden.insert(path.to_owned());
+            self.hidden.insert(format!("{}{path}", self.template));
         }
     }
 

@@ -10,6 +10,7 @@ use super::other_kinds::{NotRun, READ, Standing, not_run_here, standing};
 use super::place::Spot;
 use crate::api::field::{Step, clip};
 use crate::api::objects::ObjectKind;
+use crate::api::workload::WorkloadKind;
 use crate::base::spelling;
 
 /// A kind of object that podprobe reads.
@@ -19,10 +20,12 @@ pub(super) enum Kind {
     Pod,
     /// Pods refer to the object, or the object leads clients to pods.
     Object(ObjectKind),
+    /// The object makes pods from a template.
+    Workload(WorkloadKind),
 }
 
 impl Kind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 14] = [
         Self::Pod,
         Self::Object(ObjectKind::ConfigMap),
         Self::Object(ObjectKind::Secret),
@@ -30,12 +33,20 @@ impl Kind {
         Self::Object(ObjectKind::Service),
         Self::Object(ObjectKind::EndpointSlice),
         Self::Object(ObjectKind::Endpoints),
+        Self::Workload(WorkloadKind::Deployment),
+        Self::Workload(WorkloadKind::ReplicaSet),
+        Self::Workload(WorkloadKind::ReplicationController),
+        Self::Workload(WorkloadKind::DaemonSet),
+        Self::Workload(WorkloadKind::StatefulSet),
+        Self::Workload(WorkloadKind::Job),
+        Self::Workload(WorkloadKind::CronJob),
     ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Pod => "Pod",
             Self::Object(kind) => kind.as_str(),
+            Self::Workload(kind) => kind.as_str(),
         }
     }
 
@@ -43,6 +54,7 @@ impl Kind {
         match self {
             Self::Pod => "v1",
             Self::Object(kind) => kind.api_version(),
+            Self::Workload(kind) => kind.api_version(),
         }
     }
 
@@ -52,7 +64,7 @@ impl Kind {
 }
 
 /// The kinds of lists, each with the kind of its items. None means items of any kind.
-const LISTS: [(&str, Option<Kind>); 8] = [
+const LISTS: [(&str, Option<Kind>); 15] = [
     ("List", None),
     ("PodList", Some(Kind::Pod)),
     ("ConfigMapList", Some(Kind::Object(ObjectKind::ConfigMap))),
@@ -67,6 +79,28 @@ const LISTS: [(&str, Option<Kind>); 8] = [
         Some(Kind::Object(ObjectKind::EndpointSlice)),
     ),
     ("EndpointsList", Some(Kind::Object(ObjectKind::Endpoints))),
+    (
+        "DeploymentList",
+        Some(Kind::Workload(WorkloadKind::Deployment)),
+    ),
+    (
+        "ReplicaSetList",
+        Some(Kind::Workload(WorkloadKind::ReplicaSet)),
+    ),
+    (
+        "ReplicationControllerList",
+        Some(Kind::Workload(WorkloadKind::ReplicationController)),
+    ),
+    (
+        "DaemonSetList",
+        Some(Kind::Workload(WorkloadKind::DaemonSet)),
+    ),
+    (
+        "StatefulSetList",
+        Some(Kind::Workload(WorkloadKind::StatefulSet)),
+    ),
+    ("JobList", Some(Kind::Workload(WorkloadKind::Job))),
+    ("CronJobList", Some(Kind::Workload(WorkloadKind::CronJob))),
 ];
 
 /// Returns the `apiVersion` of the kind or list with the name `kind`; None if podprobe does not read this kind.
@@ -291,9 +325,31 @@ fn type_of(
 }
 
 /// The API versions of the kinds that podprobe reads.
-const VERSIONS: [&str; 2] = ["v1", "discovery.k8s.io/v1"];
+const VERSIONS: [&str; 4] = ["v1", "apps/v1", "batch/v1", "discovery.k8s.io/v1"];
+
+/// Versions of workloads that Kubernetes has removed.
+const REMOVED_VERSIONS: [&str; 5] = [
+    "extensions/v1beta1",
+    "apps/v1beta1",
+    "apps/v1beta2",
+    "batch/v1beta1",
+    "batch/v2alpha1",
+];
 
 fn unsupported(path: &str, value: &str, supported: &[&str]) -> String {
+    if let [only] = supported
+        && REMOVED_VERSIONS.contains(&value)
+    {
+        let selector = match value {
+            "extensions/v1beta1" => {
+                ", and give spec.selector the labels of the template if it is missing"
+            }
+            _ => "",
+        };
+        return format!(
+            "{path}: Unsupported value: {value:?}: Kubernetes has removed this version; write {only:?}{selector}"
+        );
+    }
     let meant = spelling::nearest(value, supported.iter().copied());
     let hint = match (meant, supported) {
         (Some(name), _) => format!("; did you mean \"{name}\"?"),

@@ -8,7 +8,7 @@
 use crate::api::field::clip;
 
 /// A sentence that lists the kinds of objects that podprobe reads.
-pub(super) const READ: &str = "podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices";
+pub(super) const READ: &str = "podprobe reads v1 Pods, ReplicationControllers, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, apps/v1 Deployments, ReplicaSets, DaemonSets and StatefulSets, batch/v1 Jobs and CronJobs, and discovery.k8s.io/v1 EndpointSlices";
 
 /// Largest number of names in a line. Further names are only counted.
 const MOST_NAMES: usize = 5;
@@ -19,14 +19,14 @@ pub(super) enum Standing {
     /// The kind matters only to an API server or its controllers. Users do not miss an object of this kind, and no
     /// line mentions the kind.
     Meaningless,
-    /// The kind makes pods from a template, so its pods are missing.
-    Workload,
-    /// The kind is neither meaningless nor a known workload, so a user may miss an object of this kind.
+    /// People rely on objects of the kind for the safety of their pods, and do not see that the objects have no effect.
+    Relied,
+    /// A user may miss an object of this kind.
     Other,
 }
 
 /// Kinds of Kubernetes' own groups that only matter to an API server.
-const MEANINGLESS: [&str; 15] = [
+const MEANINGLESS: [&str; 17] = [
     "Namespace",
     "ServiceAccount",
     "Role",
@@ -42,28 +42,27 @@ const MEANINGLESS: [&str; 15] = [
     "APIService",
     "FlowSchema",
     "PriorityLevelConfiguration",
-];
-
-/// Kinds that make pods, each with the path of its pod template.
-const WORKLOADS: [(&str, &str); 7] = [
-    ("Deployment", "spec.template"),
-    ("DaemonSet", "spec.template"),
-    ("StatefulSet", "spec.template"),
-    ("ReplicaSet", "spec.template"),
-    ("ReplicationController", "spec.template"),
-    ("Job", "spec.template"),
-    ("CronJob", "spec.jobTemplate.spec.template"),
+    "MutatingWebhookConfiguration",
+    "ValidatingWebhookConfiguration",
 ];
 
 /// Advice what to do instead, for kinds that users often have.
-const INSTEAD: [(&str, &str); 5] = [
+const INSTEAD: [(&str, &str); 8] = [
     (
         "Ingress",
         "a Service of type NodePort or LoadBalancer, or a hostPort, leads to a pod",
     ),
     (
+        "HTTPRoute",
+        "a Service of type NodePort or LoadBalancer, or a hostPort, leads to a pod",
+    ),
+    (
+        "Gateway",
+        "a Service of type NodePort or LoadBalancer, or a hostPort, leads to a pod",
+    ),
+    (
         "NetworkPolicy",
-        "nothing restricts the connections of pods here",
+        "it is NOT enforced: nothing restricts the connections of pods here",
     ),
     (
         "PersistentVolume",
@@ -71,7 +70,11 @@ const INSTEAD: [(&str, &str); 5] = [
     ),
     (
         "HorizontalPodAutoscaler",
-        "a pod is there once, however busy it is",
+        "nothing scales by load here: write the number of pods into spec.replicas",
+    ),
+    (
+        "VerticalPodAutoscaler",
+        "requests and limits of pods are as written",
     ),
     ("LimitRange", "write the limits into the pods"),
 ];
@@ -83,26 +86,17 @@ pub(super) fn standing(kind: &str, is_foreign: bool) -> Standing {
     }
     match kind {
         kind if MEANINGLESS.contains(&kind) => Standing::Meaningless,
-        kind if template(kind).is_some() => Standing::Workload,
+        "NetworkPolicy" => Standing::Relied,
         _ => Standing::Other,
     }
-}
-
-fn template(kind: &str) -> Option<&'static str> {
-    let mut all = WORKLOADS.iter();
-    all.find(|(workload, _)| *workload == kind)
-        .map(|(_, template)| *template)
 }
 
 /// Returns the text `not run here: …` with advice what to do instead.
 pub(super) fn not_run_here(kind: &str) -> String {
     let instead = INSTEAD.iter().find(|(other, _)| *other == kind);
-    match (template(kind), instead) {
-        (Some(template), _) => {
-            format!("not run here: write what is under its {template} as a Pod")
-        }
-        (None, Some((_, instead))) => format!("not run here: {instead}"),
-        (None, None) => format!("not run here: {READ}"),
+    match instead {
+        Some((_, instead)) => format!("not run here: {instead}"),
+        None => format!("not run here: {READ}"),
     }
 }
 
@@ -145,14 +139,10 @@ impl NotRun {
         self.0.iter().filter(told).map(OfKind::line).collect()
     }
 
-    /// Returns one line for each kind that makes pods. These pods are missing, because the objects are not run.
-    pub(super) fn of_workloads(&self) -> Vec<String> {
-        let is_workload = |of: &&OfKind| of.standing == Standing::Workload;
-        self.0
-            .iter()
-            .filter(is_workload)
-            .map(OfKind::line)
-            .collect()
+    /// Returns one line for each kind that people rely on.
+    pub(super) fn of_relied(&self) -> Vec<String> {
+        let is_relied = |of: &&OfKind| of.standing == Standing::Relied;
+        self.0.iter().filter(is_relied).map(OfKind::line).collect()
     }
 }
 
@@ -176,31 +166,42 @@ mod tests {
     fn a_kind_has_one_standing() {
         assert_eq!(standing("ServiceAccount", false), Standing::Meaningless);
         assert_eq!(standing("Role", true), Standing::Other);
-        assert_eq!(standing("CronJob", false), Standing::Workload);
-        assert_eq!(standing("NetworkPolicy", false), Standing::Other);
-        for (workload, _) in WORKLOADS {
-            assert!(!MEANINGLESS.contains(&workload));
-        }
+        assert_eq!(standing("NetworkPolicy", false), Standing::Relied);
+        assert_eq!(standing("NetworkPolicy", true), Standing::Other);
+        assert_eq!(standing("Ingress", false), Standing::Other);
+        assert_eq!(
+            not_run_here("NetworkPolicy"),
+            "not run here: it is NOT enforced: nothing restricts the connections of pods here"
+        );
     }
 
     #[test]
     fn a_kind_has_one_line_with_its_names() {
         let mut all = NotRun::default();
-        all.add("Deployment", false, Some("web"));
+        all.add("HorizontalPodAutoscaler", false, Some("web"));
         all.add("Namespace", false, Some("shop"));
         all.add("Ingress", false, None);
-        all.add("Deployment", false, Some("db"));
-        let deployments = "Deployment \"web\", \"db\": not run here: write what is under its spec.template as a Pod";
+        all.add("HorizontalPodAutoscaler", false, Some("db"));
+        let scalers = "HorizontalPodAutoscaler \"web\", \"db\": not run here: nothing scales by load here: write the number of pods into spec.replicas";
         let ingress = "Ingress (1 of them): not run here: a Service of type NodePort or LoadBalancer, or a hostPort, leads to a pod";
-        assert_eq!(all.lines(), [deployments, ingress]);
-        assert_eq!(all.of_workloads(), [deployments]);
+        assert_eq!(all.lines(), [scalers, ingress]);
+        assert_eq!(all.of_relied(), [""; 0]);
+        all.add("NetworkPolicy", false, Some("closed"));
+        assert_eq!(
+            all.of_relied(),
+            [
+                "NetworkPolicy \"closed\": not run here: it is NOT enforced: nothing restricts the connections of pods here"
+            ]
+        );
         for n in 0..7 {
-            all.add("Job", false, Some(&n.to_string()));
+            all.add("LimitRange", false, Some(&n.to_string()));
         }
-        let jobs = all.lines().pop().unwrap();
+        let ranges = all.lines().pop().unwrap();
         assert!(
-            jobs.starts_with("Job \"0\", \"1\", \"2\", \"3\", \"4\" and 2 more: not run here"),
-            "{jobs}"
+            ranges.starts_with(
+                "LimitRange \"0\", \"1\", \"2\", \"3\", \"4\" and 2 more: not run here"
+            ),
+            "{ranges}"
         );
     }
 }

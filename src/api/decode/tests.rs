@@ -170,7 +170,7 @@ fn one_bad_pod_spoils_the_list_and_is_named() {
         r#"{"apiVersion":"v1","kind":"PodList","items":[5,{"kind":"Node"}]}"#,
         &[
             "1:46: items[0]: Invalid value: must be an object ({...})",
-            "1:49: items[1].kind: Unsupported value: \"Node\": podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices",
+            "1:49: items[1].kind: Unsupported value: \"Node\": podprobe reads v1 Pods, ReplicationControllers, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, apps/v1 Deployments, ReplicaSets, DaemonSets and StatefulSets, batch/v1 Jobs and CronJobs, and discovery.k8s.io/v1 EndpointSlices",
         ],
     );
     let twins = json!({"apiVersion": "v1", "kind": "List", "items": [pod(json!({})), pod(json!({"hostNetwork": true}))]});
@@ -242,15 +242,15 @@ fn kind_and_version_are_checked() {
         &["1:1: kind: Required value: write \"kind\": \"Pod\" (\"Kind\" is not it)"],
     );
     check(
-        r#"{"apiVersion":"apps/v1","kind":"Deployment"}"#,
+        r#"{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler"}"#,
         &[
-            "1:25: kind: Unsupported value: \"Deployment\": not run here: write what is under its spec.template as a Pod",
+            "1:32: kind: Unsupported value: \"HorizontalPodAutoscaler\": not run here: nothing scales by load here: write the number of pods into spec.replicas",
         ],
     );
     check(
         r#"{"apiVersion":"v1","kind":"pod"}"#,
         &[
-            "1:20: kind: Unsupported value: \"pod\": podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices; did you mean \"Pod\"?",
+            "1:20: kind: Unsupported value: \"pod\": podprobe reads v1 Pods, ReplicationControllers, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, apps/v1 Deployments, ReplicaSets, DaemonSets and StatefulSets, batch/v1 Jobs and CronJobs, and discovery.k8s.io/v1 EndpointSlices; did you mean \"Pod\"?",
         ],
     );
     check(
@@ -610,7 +610,7 @@ fn what_may_not_be_meant_is_advised() {
     assert_eq!(
         good(&given).warnings,
         [
-            "spec.topologySpreadConstraints: not acted on: a static pod is on its node already, nothing is scheduled",
+            "spec.topologySpreadConstraints: not acted on: a pod here is on its node already, nothing is scheduled",
             "spec.note: not acted on: unknown field",
         ]
     );
@@ -622,21 +622,19 @@ fn what_may_not_be_meant_is_advised() {
 #[test]
 fn other_kinds_are_left_out_and_named() {
     let object = |kind: &str, name: &str| json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}});
-    let (node, deployment) = (object("Node", "n"), object("Deployment", "d"));
+    let (node, ingress) = (object("Node", "n"), object("Ingress", "d"));
     let account = object("ServiceAccount", "a");
     let list =
         |items: &[&Value]| json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
     let web = pod(json!({}));
     let read = |text: &str| objects(text.as_bytes(), &source());
-    let reads = "podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices";
+    let reads = "podprobe reads v1 Pods, ReplicationControllers, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, apps/v1 Deployments, ReplicaSets, DaemonSets and StatefulSets, batch/v1 Jobs and CronJobs, and discovery.k8s.io/v1 EndpointSlices";
     let of_node = format!("Node \"n\": not run here: {reads}");
-    let of_deployment =
-        "Deployment \"d\", \"e\": not run here: write what is under its spec.template as a Pod";
-    let another = object("Deployment", "e");
-    let decoded = read(&list(&[&node, &web, &deployment, &account, &another])).unwrap();
+    let of_ingress = "Ingress \"d\", \"e\": not run here: a Service of type NodePort or LoadBalancer, or a hostPort, leads to a pod";
+    let another = object("Ingress", "e");
+    let decoded = read(&list(&[&node, &web, &ingress, &account, &another])).unwrap();
     assert_eq!(decoded.pods.len(), 1);
-    assert_eq!(decoded.notes, [of_node.as_str(), of_deployment]);
-    assert_eq!(decoded.not_run, [of_deployment]);
+    assert_eq!(decoded.notes, [of_node.as_str(), of_ingress]);
     let decoded = read(&format!("---\n{web}\n---\n{node}\n")).unwrap();
     assert_eq!((decoded.pods.len(), decoded.notes), (1, vec![of_node]));
     for nothing in [list(&[&node]), format!("{node}\n{node}")] {
@@ -649,7 +647,7 @@ fn other_kinds_are_left_out_and_named() {
     for quiet in [list(&[&account]), account.to_string(), list(&[])] {
         assert_eq!(read(&quiet), Ok(Decoded::default()), "{quiet}");
     }
-    let error = read(&list(&[&account, &deployment])).unwrap_err();
+    let error = read(&list(&[&account, &ingress])).unwrap_err();
     assert!(!error.one_line().contains("ServiceAccount"), "{error}");
 }
 
@@ -737,7 +735,7 @@ fn what_is_valid_and_does_nothing_or_cannot_start_is_advised() {
             json!({"tolerations": [{"key": "mine", "operator": "Exists"}], "priority": 7, "priorityClassName": "high"})
         ),
         [
-            "spec.tolerations: not acted on: a static pod is never evicted for a taint",
+            "spec.tolerations: not acted on: a pod here is never evicted for a taint",
             "spec.priorityClassName: not acted on: without an API server there are the classes system-node-critical and system-cluster-critical only",
             "spec.priority: not acted on: pods are not evicted for one another; those that wait for room start in its order",
         ]

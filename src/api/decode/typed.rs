@@ -5,7 +5,9 @@ use serde_json::{Map, Value};
 
 use super::error::{Findings, MOST};
 use super::tracked::{self, TypeError};
-use crate::api::field::{FieldError, Step, clip, is_map, lookup, lookup_mut, push_key, render};
+use crate::api::field::{
+    FieldError, Step, clip, is_entry, is_map, lookup, lookup_mut, push_key, render,
+};
 use crate::api::pod::{Pod, PodObject};
 use crate::api::quantity::Quantity;
 use crate::api::raw_object::RawObject;
@@ -23,9 +25,9 @@ fn strip(value: &mut Value, path: &mut String) {
         Value::Object(map) => {
             let texts = is_map(path) && !path.ends_with("limits") && !path.ends_with("requests");
             if texts {
-                map.values_mut()
-                    .filter(|member| member.is_null())
-                    .for_each(|member| *member = "".into());
+                map.iter_mut()
+                    .filter(|(key, member)| member.is_null() && is_entry(path, key))
+                    .for_each(|(_, member)| *member = "".into());
             }
             map.retain(|_, member| !member.is_null());
             for (key, member) in map {

@@ -1,4 +1,4 @@
-//! The fields of Services, EndpointSlices and Endpoints that no type reads. Each of these fields is refused, has a
+//! The fields of Services, EndpointSlices, Endpoints and workloads that no type reads. Each of these fields is refused, has a
 //! note, or has no meaning.
 
 use std::collections::HashSet;
@@ -22,16 +22,16 @@ use crate::base::spelling;
 /// silent or noted.
 pub(super) struct Level {
     /// Path of the object without indexes.
-    at: &'static str,
+    pub(super) at: &'static str,
     /// Names of the fields that the object's type reads.
-    read: fn() -> &'static [&'static str],
+    pub(super) read: fn() -> &'static [&'static str],
     /// Fields that have no meaning on this node and cause no note.
-    silent: &'static [&'static str],
+    pub(super) silent: &'static [&'static str],
     /// Fields that have an effect in a cluster, each with the reason why the field has no effect on this node.
-    noted: &'static [(&'static str, &'static str)],
+    pub(super) noted: &'static [(&'static str, &'static str)],
 }
 
-const fn level(at: &'static str, read: fn() -> &'static [&'static str]) -> Level {
+pub(super) const fn level(at: &'static str, read: fn() -> &'static [&'static str]) -> Level {
     Level {
         at,
         read,

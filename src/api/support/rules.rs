@@ -64,7 +64,7 @@ impl Level {
     }
 }
 
-const NOT_SCHEDULED: &str = "a static pod is on its node already, nothing is scheduled";
+const NOT_SCHEDULED: &str = "a pod here is on its node already, nothing is scheduled";
 const NO_SERVICE_ACCOUNT: &str =
     "there is no API server, so the containers get no token of a service account";
 const NO_SELINUX: &str =
@@ -112,7 +112,7 @@ const SPEC: &[(&str, Rule)] = &[
     ),
     (
         "schedulingGates",
-        Rule::Refuse("a pod with nodeName may not have scheduling gates, and a static pod has one"),
+        Rule::Refuse("a pod with nodeName may not have scheduling gates, and a pod here has one"),
     ),
     ("topologySpreadConstraints", Rule::Warn(NOT_SCHEDULED)),
     (

@@ -20,6 +20,13 @@ pub(super) fn named(
     );
 }
 
+pub(super) fn not_negative(errors: &mut Vec<FieldError>, path: &str, value: impl Into<i64>) {
+    let value = value.into();
+    if value < 0 {
+        errors.push(FieldError::invalid(path, value, NOT_NEGATIVE));
+    }
+}
+
 pub(super) fn range(errors: &mut Vec<FieldError>, path: &str, value: i64, low: i64, high: i64) {
     if !(low..=high).contains(&value) {
         errors.push(FieldError::invalid(

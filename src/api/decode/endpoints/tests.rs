@@ -219,7 +219,7 @@ fn the_group_of_slices_is_discovery() {
         &list.replacen("discovery.k8s.io/v1", "v1", 1),
         &[&format!(
             "1:1: apiVersion: Unsupported value: \"v1\": {}; write \"discovery.k8s.io/v1\"",
-            "podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices"
+            "podprobe reads v1 Pods, ReplicationControllers, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, apps/v1 Deployments, ReplicaSets, DaemonSets and StatefulSets, batch/v1 Jobs and CronJobs, and discovery.k8s.io/v1 EndpointSlices"
         )],
     );
 }
