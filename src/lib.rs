@@ -14,6 +14,8 @@ pub mod base;
 
 pub mod api;
 
+pub mod workloads;
+
 pub mod net;
 
 pub mod engine;

@@ -9,6 +9,7 @@
 #[path = "support/probed.rs"]
 mod probed;
 mod vector_groups;
+mod workload_vectors;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -54,6 +55,22 @@ fn main() -> ExitCode {
         for key in values.keys() {
             report.problem(format!("{file}: unknown group \"{key}\": nothing runs it"));
         }
+    }
+    let directory = given.as_deref().unwrap_or(&own);
+    for (group, run) in workload_vectors::groups() {
+        let name = format!("{}::{group}", workload_vectors::DIRECTORY);
+        match args.wants(&name, false) {
+            true if args.list => println!("{name}: test"),
+            true => report.tell(
+                workload_vectors::DIRECTORY,
+                group,
+                workload_vectors::run(directory, group, run),
+            ),
+            false => {}
+        }
+    }
+    for file in workload_vectors::unknown(directory) {
+        report.problem(format!("workloads/{file}: nothing runs it"));
     }
     if given.is_none() && args.wants("harness::trials", false) {
         match args.list {

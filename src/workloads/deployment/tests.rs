@@ -1,0 +1,7 @@
+//! Tests of the Deployment controller on pods that a test moves by hand.
+
+mod model;
+mod node_rules;
+mod rollbacks;
+mod sets;
+pub(in crate::workloads) mod world;

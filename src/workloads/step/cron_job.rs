@@ -1,0 +1,268 @@
+//! A step of a CronJob, and of the Jobs that it has made.
+
+use serde_json::{Value, json};
+
+use super::job::JobAt;
+use super::shown::{Shown, edit};
+use super::{Room, Step, Stepping, effective};
+use crate::api::identity::workload_uid;
+use crate::api::pod::ObjectMeta;
+use crate::api::workload::{CronJobSpec, JobSpec, WorkloadKey, WorkloadKind, WorkloadSpec};
+use crate::workloads::cron_job::{self, ChildJob, CronJobInput, JobEnd, NewJob, WallClock};
+use crate::workloads::job::{ConditionType, JobState};
+use crate::workloads::record::{Owner, seconds};
+use crate::workloads::state::{ControllerState, CronJobRecord, MadeJob, WorkloadState};
+use crate::workloads::template;
+use crate::workloads::view::WorkloadView;
+
+impl Stepping<'_> {
+    pub(super) fn cron_job(&self, state: &WorkloadState, of: &CronJobRecord) -> Step {
+        let workload = &*self.wanted.workload;
+        let WorkloadSpec::CronJob(spec) = &workload.spec else {
+            return Step::default();
+        };
+        let children: Vec<ChildJob> = of.jobs.iter().map(child).collect();
+        let looked = cron_job::step(&CronJobInput {
+            name: &self.key.name,
+            spec,
+            state: &of.state,
+            jobs: &children,
+            clock: WallClock {
+                now: self.world.wall,
+                is_trusted: self.world.trusts_wall,
+            },
+            zones: self.world.node.zones(),
+            has_room_beside: self.has_room_beside(spec),
+        });
+        let mut step = Step {
+            look_at: looked.next_look,
+            ..Step::default()
+        };
+        let owner = self.owner();
+        step.events.extend(
+            looked
+                .events
+                .into_iter()
+                .map(|event| (owner.clone(), event)),
+        );
+        let mut jobs = of.jobs.clone();
+        for job in jobs
+            .iter_mut()
+            .filter(|job| looked.delete.contains(&job.name()))
+        {
+            job.is_deleted = true;
+        }
+        jobs.extend(looked.create.map(|new| self.new_job(&new)));
+        let mut views = Vec::new();
+        jobs.retain_mut(|job| self.step_made_job(job, &owner, &mut step, &mut views));
+        let mut shown = Shown::new(self, state, workload);
+        let active: Vec<Value> = looked
+            .state
+            .active
+            .iter()
+            .map(|name| self.reference(name))
+            .collect();
+        let time = |time: Option<jiff::Timestamp>| time.map(seconds);
+        let mut status = json!({});
+        if !active.is_empty() {
+            status["active"] = active.into();
+        }
+        if let Some(at) = time(looked.state.last_schedule_time) {
+            status["lastScheduleTime"] = at.into();
+        }
+        if let Some(at) = time(looked.state.last_successful_time) {
+            status["lastSuccessfulTime"] = at.into();
+        }
+        shown.set_status(&status);
+        shown.view.waiting = looked
+            .next_look
+            .map(|at| format!("next look at {}", seconds(at)));
+        step.views = vec![shown.view];
+        step.views.append(&mut views);
+        let record = CronJobRecord {
+            state: looked.state,
+            jobs,
+        };
+        step.state = Some(state.with(ControllerState::CronJob(record)));
+        step
+    }
+
+    /// Steps a Job of the CronJob. Returns false if nothing of it is left.
+    fn step_made_job(
+        &self,
+        job: &mut MadeJob,
+        owner: &Owner,
+        step: &mut Step,
+        views: &mut Vec<WorkloadView>,
+    ) -> bool {
+        let Some((metadata, spec)) = job.typed(&self.key.namespace) else {
+            return false;
+        };
+        let key = self.key_of_job(&metadata.name);
+        let own = super::owner_of(&key);
+        let at = JobAt {
+            metadata: &ObjectMeta {
+                uid: own.uid.as_str().into(),
+                ..metadata
+            },
+            spec: &spec,
+            generation: 1,
+            state: &job.state.clone(),
+            is_deleted: job.is_deleted,
+            owner: &own,
+        };
+        let made = self.step_job(&at, step);
+        job.state = made.state;
+        let is_over = job.is_deleted || job.state.is_removed;
+        let has_pods = self
+            .pods
+            .iter()
+            .any(|pod| pod.record.owner.name == own.name);
+        if is_over && !has_pods {
+            return false;
+        }
+        let mut object = job.object.clone();
+        edit(&mut object, "metadata", |it| {
+            it.insert("namespace".into(), key.namespace.as_str().into());
+            it.insert("uid".into(), own.uid.as_str().into());
+            it.insert(
+                "ownerReferences".into(),
+                json!([template::reference(owner)]),
+            );
+        });
+        object["status"] = serde_json::to_value(&made.status).unwrap_or_default();
+        views.push(WorkloadView {
+            object,
+            ..WorkloadView::default()
+        });
+        true
+    }
+
+    /// Makes the Job of a scheduled time.
+    fn new_job(&self, new: &NewJob) -> MadeJob {
+        let annotation = (
+            cron_job::SCHEDULED_TIMESTAMP,
+            new.scheduled_timestamp.as_str(),
+        );
+        let mut made = self.job_of_template(&new.name, annotation);
+        made.scheduled_at = Some(new.scheduled_at);
+        made
+    }
+
+    /// Makes a Job of the CronJob's template, with one more annotation.
+    pub(super) fn job_of_template(&self, name: &str, annotation: (&str, &str)) -> MadeJob {
+        made_job(self.wanted, self.world.wall, name, annotation)
+    }
+
+    fn key_of_job(&self, name: &str) -> WorkloadKey {
+        WorkloadKey {
+            kind: WorkloadKind::Job,
+            namespace: self.key.namespace.clone(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn reference(&self, name: &str) -> Value {
+        let key = self.key_of_job(name);
+        json!({"apiVersion": "batch/v1", "kind": "Job", "name": name, "namespace": key.namespace,
+            "uid": workload_uid(&key).as_str()})
+    }
+
+    /// True if a pod of a new Job finds room beside the pods that are ending.
+    fn has_room_beside(&self, spec: &CronJobSpec) -> bool {
+        let is_ending = |pod: &super::KnownPod| pod.observed.is_terminating();
+        if !self.pods.iter().any(is_ending) {
+            return true;
+        }
+        let template = &spec.job_template.spec.template.written.value();
+        let sample = template::pod(
+            template,
+            &template::Additions {
+                name: self.key.name.clone(),
+                uid: "sample".into(),
+                namespace: self.key.namespace.clone(),
+                node_name: self.world.node.name().to_owned(),
+                ..template::Additions::default()
+            },
+        );
+        self.world.node.room_for(&sample, &[]) == Room::Beside
+    }
+}
+
+/// Makes a Job of a CronJob's template, with one more annotation.
+pub(in crate::workloads) fn made_job(
+    wanted: &super::Wanted,
+    wall: jiff::Timestamp,
+    name: &str,
+    annotation: (&str, &str),
+) -> MadeJob {
+    let template = wanted
+        .workload
+        .raw
+        .at("/spec/jobTemplate")
+        .unwrap_or_default();
+    let written = wanted.workload.template().written.value();
+    let kept = &template["metadata"];
+    let mut object = json!({"apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": name, "creationTimestamp": seconds(wall), "labels": kept["labels"],
+            "annotations": kept["annotations"]},
+        "spec": template["spec"]});
+    object["spec"]["template"] = written;
+    edit(&mut object, "metadata", |metadata| {
+        metadata.retain(|_, value| !value.is_null());
+        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        annotations[annotation.0] = annotation.1.into();
+    });
+    MadeJob {
+        object,
+        scheduled_at: None,
+        state: JobState::default(),
+        is_deleted: false,
+    }
+}
+
+impl MadeJob {
+    /// Returns the name of the Job.
+    pub fn name(&self) -> String {
+        self.object["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    /// Returns metadata and spec of the Job. None if this podprobe cannot read them any more.
+    fn typed(&self, namespace: &str) -> Option<(ObjectMeta, JobSpec)> {
+        let written = &self.object["spec"]["template"];
+        let mut spec = self.object["spec"].clone();
+        spec.as_object_mut()?.remove("template");
+        let mut spec: JobSpec = serde_json::from_value(spec).ok()?;
+        spec.template = effective::typed(written)?;
+        let metadata = ObjectMeta {
+            name: self.name(),
+            namespace: namespace.to_owned(),
+            ..ObjectMeta::default()
+        };
+        Some((metadata, spec))
+    }
+}
+
+/// Returns a Job as its CronJob sees it.
+fn child(job: &MadeJob) -> ChildJob {
+    let has = |type_: ConditionType| {
+        let mut conditions = job.state.conditions.iter();
+        conditions.any(|it| it.is_true && it.type_ == type_)
+    };
+    let end = match (has(ConditionType::Complete), has(ConditionType::Failed)) {
+        (true, _) => Some(JobEnd::Complete(job.state.completion)),
+        (_, true) => Some(JobEnd::Failed),
+        _ => None,
+    };
+    ChildJob {
+        name: job.name(),
+        is_ours: true,
+        scheduled_at: job.scheduled_at,
+        started_at: job.state.start,
+        end,
+        is_deleted: job.is_deleted,
+    }
+}
