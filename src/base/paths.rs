@@ -174,6 +174,16 @@ impl Layout {
         self.lib_dir().join("claims")
     }
 
+    /// `/var/lib/podprobe/workloads`: the state of each workload, in a file with the workload's UID as its name.
+    pub fn workloads(&self) -> PathBuf {
+        self.lib_dir().join("workloads")
+    }
+
+    /// `/var/lib/podprobe/workloads/pods`: the record of each pod that a controller has made.
+    pub fn made_pods(&self) -> PathBuf {
+        self.workloads().join("pods")
+    }
+
     /// `/var/log/pods`: the logs of containers.
     pub fn logs_dir(&self) -> PathBuf {
         self.root.join("var/log/pods")

@@ -1,16 +1,19 @@
 //! The adapters through which the daemon's parts use one another. Each part sees only the functions that it needs of
 //! other parts.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::stores::{PodStores, SourceStores};
-use crate::api::{Pod, PodStatus, PodUid};
+use crate::api::workload::WorkloadKey;
+use crate::api::{Pod, PodSource, PodStatus, PodUid};
 use crate::base::cancel::Cancel;
 use crate::base::change_feed::{Aspect, ChangeFeed};
 use crate::base::clock::{Moment, Time};
+use crate::engine::images::PullStage;
+use crate::engine::images::manager::ImageEvent;
 use crate::engine::runtime::{ContainerId, Runtime, RuntimeContainerStatus, RuntimePodStatus};
 use crate::face::views::Records;
 use crate::net::network::{NetworkKind, Networks};
@@ -19,14 +22,17 @@ use crate::net::proxy::known::KnownServices;
 use crate::net::proxy::watch::{FIRST_WAIT, NodeState};
 use crate::net::services::inputs::ServiceObjects;
 use crate::pods::actions::ToKill;
-use crate::pods::kuberuntime::ServiceVariables;
+use crate::pods::controllers::images_ahead::{PullFailure, PullImages};
+use crate::pods::controllers::manager::{RunningPods, ServiceTable, WantedWorkloads};
+use crate::pods::kuberuntime::{KubeRuntime, ServiceVariables, StartError};
 use crate::pods::objects::Objects;
 use crate::pods::pleg::{Cache, CacheError, Pleg};
 use crate::pods::prober::manager::{self, ProberManager, StatusSource};
 use crate::pods::prober::results::ProbeResult;
 use crate::pods::status::StatusManager;
 use crate::pods::sync_loop::{ProbeHousekeeping, RuntimeHealthError, RuntimeView};
-use crate::pods::workers::{PodCache, Probes, Traffic};
+use crate::pods::workers::{self, PodCache, Probes};
+use crate::workloads::step::Wanted;
 
 /// Longest time for which a sync waits for a status that is newer than the sync before. A relist takes at most a
 /// second, or longer on a busy disk.
@@ -66,7 +72,7 @@ pub(super) struct Withdrawal {
     pub(super) feed: Arc<ChangeFeed>,
 }
 
-impl Traffic for Withdrawal {
+impl workers::Traffic for Withdrawal {
     fn wait_until_withdrawn(&self) {
         let version = self.feed.version_of(Aspect::Status);
         if !self.gate.wait(version, WITHDRAWAL) {
@@ -246,5 +252,86 @@ impl Probes for Prober {
 
     fn startup(&self, id: &ContainerId) -> Option<ProbeResult> {
         self.results.startup.get(id)
+    }
+}
+
+/// The workloads of the files, as the controllers see them.
+pub(super) struct FileWorkloads(pub(super) SourceStores);
+
+impl WantedWorkloads for FileWorkloads {
+    fn all(&self) -> BTreeMap<WorkloadKey, Wanted> {
+        let kept = self.0.workloads.all().into_iter();
+        kept.map(|kept| {
+            let wanted = Wanted {
+                workload: kept.workload,
+                file: kept.file.file,
+                warnings: kept.file.warnings,
+                file_error: kept.file.file_error,
+            };
+            (wanted.workload.key(), wanted)
+        })
+        .collect()
+    }
+
+    fn may_step(&self) -> bool {
+        self.0.workloads.has_spoken(PodSource::File)
+            && self.0.config.has_handled(PodSource::Controller)
+    }
+
+    fn knows_all(&self) -> bool {
+        let mut sources = self.0.all.iter();
+        let has_spoken = |source: &PodSource| {
+            *source == PodSource::Controller || self.0.workloads.has_spoken(*source)
+        };
+        sources.all(has_spoken)
+    }
+}
+
+/// The table of services, as the controllers see it.
+pub(super) struct Traffic(pub(super) Arc<TrafficGate>);
+
+impl ServiceTable for Traffic {
+    fn is_current(&self, version: u64) -> bool {
+        self.0.wait(version, Duration::ZERO)
+    }
+
+    fn wait(&self, version: u64, limit: Duration) {
+        self.0.wait(version, limit);
+    }
+}
+
+impl RunningPods for RuntimeCache {
+    fn is_running(&self, uid: &PodUid) -> bool {
+        self.0.cache().get(uid).is_running()
+    }
+}
+
+/// The images of pods, as the controllers have them pulled ahead.
+pub(super) struct TemplateImages(pub(super) Arc<KubeRuntime>);
+
+impl PullImages for TemplateImages {
+    fn pull(&self, pod: &Pod, cancel: &Cancel) -> Result<(), PullFailure> {
+        let failed = |e: StartError| PullFailure(e.to_string());
+        let mut record = |_: ImageEvent| {};
+        for container in pod.spec.all_containers() {
+            self.0
+                .image(pod, container, cancel, &mut record)
+                .map_err(failed)?;
+        }
+        for volume in pod.spec.volumes.iter().filter_map(|v| v.image.as_ref()) {
+            self.0
+                .volume_image(pod, volume, cancel, &mut record)
+                .map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn progress(&self, pod: &Pod) -> u64 {
+        let pulls = self.0.images().pulls_of(pod.uid().as_str(), Moment::now());
+        let bytes = pulls.iter().map(|pull| match &pull.stage {
+            PullStage::Pulling { state, .. } => state.bytes,
+            _ => 0,
+        });
+        bytes.sum()
     }
 }

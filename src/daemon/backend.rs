@@ -31,6 +31,7 @@ use crate::net::proxy::published::Published;
 use crate::net::services::view::ServiceView;
 use crate::pods::admission;
 use crate::pods::checkpoint::Checkpoint;
+use crate::pods::controllers::view::WorkloadList;
 use crate::pods::events::{Event, EventList};
 use crate::pods::eviction::Evictions;
 use crate::pods::kuberuntime::KubeRuntime;
@@ -138,6 +139,13 @@ impl Shown for DaemonBackend {
         // services.
         self.services
             .views((self.started + FIRST_READING).since(Moment::now()))
+    }
+
+    fn workloads(&self, after: Option<u64>, ceiling: Duration) -> WorkloadList {
+        match after {
+            None => self.sources.board.read(),
+            Some(after) => self.sources.board.read_newer(after, ceiling),
+        }
     }
 
     fn objects(&self, kind: ObjectKind) -> Vec<Value> {

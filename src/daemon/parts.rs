@@ -5,9 +5,11 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender};
 
-use super::adapters::{Prober, RuntimeCache, Seen, ServiceLinks, Withdrawal};
+use super::adapters::{
+    FileWorkloads, Prober, RuntimeCache, Seen, ServiceLinks, TemplateImages, Traffic, Withdrawal,
+};
 use super::backend::DaemonBackend;
 use super::counted::Counted;
 use super::error::{DaemonError, cannot};
@@ -30,11 +32,13 @@ use crate::net::proxy::published::Published;
 use crate::pods::admission;
 use crate::pods::checkpoint::{self, Checkpoint, Restored};
 use crate::pods::container_config::{NodeFacts, huge_pages, kernel_version};
+use crate::pods::controllers::{self, ImagesAhead, NodeView, PodOutlet};
 use crate::pods::eviction::Evictions;
 use crate::pods::kuberuntime::KubeRuntime;
 use crate::pods::lifecycle::HandlerRunner;
 use crate::pods::pleg::Pleg;
 use crate::pods::prober::manager::{self, ProberManager, RestoredReady};
+use crate::pods::sources::Outlet;
 use crate::pods::status::{DELETED, EVICTED, conditions_of_others};
 use crate::pods::sync_loop::Parts;
 use crate::pods::volumes::Volumes;
@@ -200,6 +204,48 @@ impl Made {
         }
     }
 
+    /// Returns the node, as controllers ask for it.
+    pub(super) fn node_view(&self) -> NodeView {
+        let (pods, feed) = (&self.shared.pods, self.shared.pods.feed.clone());
+        let puller = TemplateImages(self.kuberuntime.clone());
+        NodeView {
+            node: self.node.clone(),
+            huge_pages,
+            pods: pods.manager.clone(),
+            statuses: pods.statuses.clone(),
+            workers: self.workers.clone(),
+            images: ImagesAhead::new(Box::new(puller), move || feed.wake()),
+            zones: Default::default(),
+        }
+    }
+
+    /// Returns the parts that the thread `controllers` needs. `stopped` closes when the daemon ends.
+    pub(super) fn of_the_controllers(
+        &self,
+        settings: &Settings,
+        layout: &Layout,
+        outlet: Outlet,
+        stopped: Receiver<()>,
+    ) -> controllers::manager::Deps {
+        let shared = &self.shared;
+        controllers::manager::Deps {
+            wanted: Box::new(FileWorkloads(shared.sources.clone())),
+            table: Box::new(Traffic(shared.services.gate.clone())),
+            running: Box::new(RuntimeCache(self.pleg.clone())),
+            pods: shared.pods.manager.clone(),
+            statuses: shared.pods.statuses.clone(),
+            workers: self.workers.clone(),
+            feed: shared.pods.feed.clone(),
+            outlet: PodOutlet::new(outlet, settings.node_name.clone(), stopped),
+            node: self.node_view(),
+            board: shared.sources.board.clone(),
+            recorder: shared.pods.recorder.clone(),
+            states: layout.workloads(),
+            records: layout.made_pods(),
+            settings: settings.controllers(),
+        }
+    }
+
     /// Returns the parts that the sync loop needs.
     pub(super) fn of_the_sync_loop(&self, pods_with_data: Vec<PodUid>) -> Parts {
         let shared = &self.shared;
@@ -231,11 +277,12 @@ impl Made {
     }
 }
 
-/// Returns the pod sources of the configuration: files always, and HTTP if a URL is configured.
+/// Returns the pod sources of the configuration: files and controllers always, and HTTP if a URL is configured.
 fn sources(settings: &Settings) -> Vec<PodSource> {
     let url = settings.static_pod_url.as_ref();
     let url = url.map(|_| PodSource::Http);
-    [PodSource::File].into_iter().chain(url).collect()
+    let always = [PodSource::File, PodSource::Controller];
+    always.into_iter().chain(url).collect()
 }
 
 /// Drops from the checkpoint the status of each pod that was evicted or deleted, if the eviction or deletion is not in

@@ -7,7 +7,7 @@ use super::backend::DaemonBackend;
 use super::pauses::probe_keys;
 use super::restarts::chosen;
 use crate::api::conditions::{ConditionChange, ConditionStatus};
-use crate::api::{Pod, PodUid};
+use crate::api::{Pod, PodSource, PodUid};
 use crate::base::change_feed::Aspect;
 use crate::base::clock::{Moment, Time, go_duration};
 use crate::face::server::protocol::{
@@ -16,6 +16,7 @@ use crate::face::server::protocol::{
 use crate::face::server::{RequestError, Requests};
 use crate::face::views::ProbeReport;
 use crate::pods::admission::Rejection;
+use crate::pods::controllers::view::{ChangeRequest, Changed};
 use crate::pods::prober::pauses::{MAX_PAUSE, MIN_PAUSE, ProbeKey};
 use crate::pods::status::EVICTED;
 
@@ -77,6 +78,10 @@ impl Requests for DaemonBackend {
             .get(uid)
             .ok_or(RequestError::PodGoneOrEnding)?;
         let file = self.sources.files.get(uid).unwrap_or_default().file;
+        if pod.source() == PodSource::Controller {
+            self.sources.board.delete_pod(uid, grace)?;
+            return Ok(Deleted { file });
+        }
         let status = self.pods.statuses.get(uid).unwrap_or_default();
         if let Some(why) = Rejection::of(&status) {
             let reason = why.reason.to_string();
@@ -99,6 +104,10 @@ impl Requests for DaemonBackend {
                 file,
             }),
         }
+    }
+
+    fn change_workload(&self, request: &ChangeRequest) -> Result<Changed, RequestError> {
+        Ok(self.sources.board.ask(request.clone())?)
     }
 
     fn set_condition(

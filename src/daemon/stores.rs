@@ -8,9 +8,11 @@ use crate::api::PodSource;
 use crate::base::change_feed::{Aspect, ChangeFeed};
 use crate::face::views::Records;
 use crate::pods::checkpoint::Restored;
+use crate::pods::controllers::Board;
 use crate::pods::events::Recorder;
 use crate::pods::manager::PodManager;
 use crate::pods::objects::Objects;
+use crate::pods::sources::workload_store::WorkloadStore;
 use crate::pods::sources::{FileStates, Outlet, PodConfig, PodUpdate};
 use crate::pods::status::StatusManager;
 
@@ -42,7 +44,7 @@ impl PodStores {
     }
 }
 
-/// The pod sources, and the pods, objects and file states that they give.
+/// The pod sources, and the pods, workloads, objects and file states that they give.
 #[derive(Clone)]
 pub(super) struct SourceStores {
     /// Sources that the configuration names.
@@ -51,8 +53,12 @@ pub(super) struct SourceStores {
     pub(super) config: Arc<PodConfig>,
     /// Objects beside pods, of all sources.
     pub(super) objects: Arc<Objects>,
+    /// Workloads of all sources.
+    pub(super) workloads: Arc<WorkloadStore>,
     /// States of the pod files.
     pub(super) files: Arc<FileStates>,
+    /// Board with the workloads that are shown, and with requests for the controllers.
+    pub(super) board: Arc<Board>,
 }
 
 impl SourceStores {
@@ -63,6 +69,7 @@ impl SourceStores {
         feed: Arc<ChangeFeed>,
         objects_changed: Sender<()>,
     ) -> Self {
+        let woken = feed.clone();
         let files = FileStates::new(move |uids| {
             for uid in uids {
                 feed.tell(uid, Aspect::File);
@@ -72,7 +79,9 @@ impl SourceStores {
         Self {
             config: Arc::new(PodConfig::new(&all)),
             objects: Arc::new(Objects::new(move || _ = objects_changed.try_send(()))),
+            workloads: Arc::default(),
             files: Arc::new(files),
+            board: Arc::new(Board::new(move || woken.wake())),
             all,
         }
     }
@@ -82,6 +91,7 @@ impl SourceStores {
         Outlet {
             config: self.config.clone(),
             objects: self.objects.clone(),
+            workloads: self.workloads.clone(),
             updates: updates.clone(),
             states: self.files.clone(),
             events: pods.recorder.clone(),

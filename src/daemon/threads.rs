@@ -11,6 +11,7 @@ use crate::engine::images::registry::PullStop;
 use crate::engine::shims::exits::ExitListener;
 use crate::face::server::Server;
 use crate::net::proxy::health::Health;
+use crate::pods::controllers::WallClockWatch;
 use crate::pods::pleg::Pleg;
 use crate::pods::sources::{FileSource, HttpSource};
 
@@ -33,6 +34,9 @@ pub(super) struct Threads {
     pub(super) network: (JoinHandle<()>, Sender<()>),
     pub(super) proxy: (JoinHandle<()>, Sender<()>),
     pub(super) health: (JoinHandle<()>, Arc<Health>),
+    /// The thread, and the senders that end it: one for the thread, one for what it sends to the sync loop.
+    pub(super) controllers: (JoinHandle<()>, Sender<()>),
+    pub(super) wall_clock: WallClockWatch,
 }
 
 /// A thread that has the order to end.
@@ -81,6 +85,8 @@ impl Threads {
             network: (network, stop_network),
             proxy: (proxy, stop_proxy),
             health: (health, of_health),
+            controllers: (controllers, stop_controllers),
+            wall_clock,
         } = self;
         server.stop();
         files.stop();
@@ -89,8 +95,10 @@ impl Threads {
         pulls.stop();
         let exits = exits.stop();
         of_health.stop();
+        wall_clock.stop();
         // The end of the sync loop closes the channels of results, so that no probe worker waits in a send.
         drop((
+            stop_controllers,
             stop_loop,
             stop_checkpoint,
             stop_eviction,
@@ -112,6 +120,10 @@ impl Threads {
             Ending::new("the watch of networks", move || network.is_finished()),
             Ending::new("the services", move || proxy.is_finished()),
             Ending::new("the health checks", move || health.is_finished()),
+            Ending::new("the controllers", move || controllers.is_finished()),
+            Ending::new("the watch of the wall clock", move || {
+                wall_clock.is_finished()
+            }),
         ];
         (ending, stop_proxy)
     }

@@ -45,6 +45,7 @@ use crate::net::proxy::userspace::ProxyRole;
 use crate::net::proxy::watch::{self, Removal, ServiceSettings};
 use crate::net::services::claims::OwnPort;
 use crate::pods::checkpoint::{self, Checkpoint};
+use crate::pods::controllers::{self, WallClockWatch};
 use crate::pods::eviction;
 use crate::pods::kuberuntime::KubeRuntime;
 use crate::pods::pleg::{self, Pleg, PodLifecycleEvent};
@@ -137,6 +138,8 @@ pub(super) fn start(
         proxy: start_proxy(settings, layout, shared, &engine, removal.clone(), roster)?,
         network: start_network_watch(engine.networks, engine.sandboxes, roster)?,
         health: start_health(settings, shared, roster)?,
+        controllers: start_controllers(settings, layout, &made, outlet(), roster)?,
+        wall_clock: start_wall_clock(shared, roster)?,
         // The server starts last. So clients get no answer before the other threads have cleared away old data.
         server: start_server(settings, layout, backend.clone())?,
         pulls,
@@ -278,6 +281,31 @@ fn start_checkpoint(
     let thread = checkpoint::spawn(checkpoint, stopped, save_pauses, roster)
         .map_err(cannot("start the checkpoint thread"))?;
     Ok((thread, stop))
+}
+
+/// Starts the thread `controllers`. It ends when the returned sender is dropped and the change feed is woken.
+fn start_controllers(
+    settings: &Settings,
+    layout: &Layout,
+    made: &Made,
+    outlet: Outlet,
+    roster: &Roster,
+) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
+    let (stop, stopped) = bounded(0);
+    let feed = made.shared.pods.feed.clone();
+    // The feed only tells that something has changed. The thread then compares all workloads.
+    let _ = made.shared.sources.workloads.watch(move || feed.wake());
+    let deps = made.of_the_controllers(settings, layout, outlet, stopped.clone());
+    let thread = controllers::manager::spawn(deps, stopped, roster)
+        .map_err(cannot("start the thread controllers"))?;
+    Ok((thread, stop))
+}
+
+/// Starts the thread that tells the controllers when somebody sets the wall clock.
+fn start_wall_clock(shared: &Shared, roster: &Roster) -> Result<WallClockWatch, DaemonError> {
+    let feed = shared.pods.feed.clone();
+    WallClockWatch::spawn(move || feed.wake(), roster)
+        .map_err(cannot("start the thread wall-clock"))
 }
 
 /// Starts the thread that watches volumes with limits. The thread ends when the returned sender is dropped.

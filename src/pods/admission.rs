@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::pod::{
-    ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, ResourceRequirements,
+    ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, ResourceRequirements,
 };
 use crate::api::priority::is_critical;
 use crate::api::quantity::Quantity;
@@ -164,7 +164,7 @@ pub fn admit(pod: &Pod, node: &Node, taken: &Taken) -> Result<(), Rejection> {
     if !is_critical(pod) {
         resources.clone()?;
     }
-    affinity(pod, node)?;
+    affinity(&pod.spec, node)?;
     node_name(pod, node)?;
     free_ports(pod, taken)?;
     // If a critical pod lacks resources, all other reasons except AppArmor are reported first (10).
@@ -286,13 +286,20 @@ fn fits(name: &str, requested: i64, used: i64, capacity: i64) -> Result<(), Reje
     ))
 }
 
-fn affinity(pod: &Pod, node: &Node) -> Result<(), Rejection> {
-    let selected = pod.spec.node_selector.iter();
+/// True if the spec selects the node by its name, its labels and required affinity. A spec without a name of a node
+/// selects every name.
+pub fn is_selected(spec: &PodSpec, node: &Node) -> bool {
+    let is_named = spec.node_name.is_empty() || spec.node_name == node.name;
+    is_named && affinity(spec, node).is_ok()
+}
+
+fn affinity(spec: &PodSpec, node: &Node) -> Result<(), Rejection> {
+    let selected = spec.node_selector.iter();
     let mut missing = selected.filter(|(key, value)| node.labels.get(*key) != Some(value));
     let why = match missing.next() {
         Some((key, value)) => format!("nodeSelector wants the label {key}={value}"),
         None => {
-            let affinity = pod.spec.affinity.as_ref();
+            let affinity = spec.affinity.as_ref();
             let required = affinity.and_then(|a| a.node_affinity.as_ref()?.required.as_ref());
             let Some(required) = required else {
                 return Ok(());

@@ -53,11 +53,14 @@ pub enum EventType {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// The namespace of the pod (`metadata.namespace`).
+    /// The kind of the object that the event is about: `Pod`, or the kind of a workload.
+    #[serde(default = "pod_kind")]
+    pub kind: String,
+    /// The namespace of the object (`metadata.namespace`).
     pub namespace: String,
-    /// The name of the pod (`metadata.name`).
+    /// The name of the object (`metadata.name`).
     pub pod: String,
-    /// The UID of the pod (`metadata.uid`).
+    /// The UID of the object (`metadata.uid`).
     pub uid: String,
     /// The container: `spec.containers{name}` or `spec.initContainers{name}`. Empty for an event of the pod itself.
     pub field_path: String,
@@ -75,6 +78,13 @@ pub struct Event {
     /// The time at which the event last happened, by the wall clock.
     pub last_timestamp: Time,
 }
+
+/// The kind of the object of most events.
+fn pod_kind() -> String {
+    POD.to_owned()
+}
+
+const POD: &str = "Pod";
 
 /// An event in the list, with the boot-clock time at which it last happened and the version of its last change.
 struct Kept {
@@ -103,6 +113,15 @@ pub struct EventList {
     pub node_name: String,
     /// The events, the most recent last.
     pub events: Vec<Arc<Event>>,
+}
+
+/// The object that an event is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Involved<'a> {
+    /// Kind of the object, such as `Deployment`.
+    pub kind: &'a str,
+    /// Namespace, name and UID of the object.
+    pub object: &'a PodRef,
 }
 
 /// Collects events. Never blocks longer than a list operation takes.
@@ -140,6 +159,21 @@ impl Recorder {
         self.record_at(level, pod, field_path, type_, reason, message);
     }
 
+    /// Records an event of a workload. If an equal event exists, its count grows.
+    pub fn record_workload(
+        &self,
+        workload: &Involved<'_>,
+        type_: EventType,
+        reason: &str,
+        message: &str,
+    ) {
+        let level = match type_ {
+            EventType::Normal => log::Level::Info,
+            EventType::Warning => log::Level::Warn,
+        };
+        self.keep(level, workload, "", type_, reason, message);
+    }
+
     /// Records an event like [`Self::record`]. `level` is the level of the event's first log line. Repetitions are
     /// logged at debug.
     pub fn record_at(
@@ -151,12 +185,30 @@ impl Recorder {
         reason: &str,
         message: &str,
     ) {
+        let involved = Involved {
+            kind: POD,
+            object: pod,
+        };
+        self.keep(level, &involved, field_path, type_, reason, message);
+    }
+
+    fn keep(
+        &self,
+        level: log::Level,
+        involved: &Involved<'_>,
+        field_path: &str,
+        type_: EventType,
+        reason: &str,
+        message: &str,
+    ) {
         self.counter(type_).count();
         let now = Time::now();
+        let Involved { kind, object } = involved;
         let event = Event {
-            namespace: pod.namespace.to_string(),
-            pod: pod.name.to_string(),
-            uid: pod.uid.to_string(),
+            kind: (*kind).to_owned(),
+            namespace: object.namespace.to_string(),
+            pod: object.name.to_string(),
+            uid: object.uid.to_string(),
             field_path: field_path.into(),
             type_,
             reason: reason.into(),
@@ -168,13 +220,21 @@ impl Recorder {
         let mut events = self.lock();
         let is_news = keep(&mut events, event, Moment::now());
         // The version is set under the lock of the list, so that a reader that sees the version finds the event.
-        let version = self.feed.tell(&pod.uid, Aspect::Events);
+        let version = self.feed.tell(&object.uid, Aspect::Events);
         if let Some(newest) = events.last_mut() {
             newest.version = version;
         }
         drop(events);
         let level = if is_news { level } else { log::Level::Debug };
-        log::log!(level, "{pod} {field_path} {reason}: {message}");
+        match *kind == POD {
+            true => log::log!(level, "{object} {field_path} {reason}: {message}"),
+            false => log::log!(
+                level,
+                "{kind} {}/{} {reason}: {message}",
+                object.namespace,
+                object.name
+            ),
+        }
     }
 
     /// Drops the events that last happened [`KEPT`] ago, unless their pods are in `alive`.
@@ -395,6 +455,7 @@ mod tests {
     #[test]
     fn events_far_apart_are_not_similar() {
         let template = Event {
+            kind: POD.into(),
             namespace: String::new(),
             pod: String::new(),
             uid: "u".into(),

@@ -4,6 +4,7 @@ pub mod actions;
 pub mod admission;
 pub mod checkpoint;
 pub mod container_config;
+pub mod controllers;
 pub mod events;
 pub mod eviction;
 pub mod kuberuntime;

@@ -917,9 +917,9 @@ mod tests {
             ),
             (
                 "kind",
-                json!({"apiVersion": "v1", "kind": "Deployment", "metadata": {"name": "d"}})
+                json!({"apiVersion": "v1", "kind": "Ingress", "metadata": {"name": "d"}})
                     .to_string(),
-                "Deployment",
+                "Ingress",
             ),
             (
                 "again",

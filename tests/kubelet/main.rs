@@ -26,3 +26,4 @@ mod support;
 mod timelines;
 mod url_source;
 mod wire;
+mod workloads;

@@ -82,15 +82,15 @@ fn one_file_holds_a_pod_its_object_and_what_is_skipped() {
     support::on(RuntimeChoice::Embedded, |node| {
         let day = Day::begin(node);
         let web = reader(&day, "web");
-        let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n";
+        let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: d}\n";
         day.put(
             "all",
-            format!("{MAP}data: {{V: one}}\n---\n{deployment}---\n{web}"),
+            format!("{MAP}data: {{V: one}}\n---\n{ingress}---\n{web}"),
         );
         wait_for_start(&day, "web", "one from web-edge");
         let described = day.says(&["describe", "pod", "web"]);
         assert!(
-            described.contains("Deployment \"d\": not run here: write what is under"),
+            described.contains("Ingress \"d\": not run here: a Service of type NodePort"),
             "{described}"
         );
         let file = day.file("all");

@@ -100,6 +100,8 @@ pub const DIRECTORIES: &[Directory] = &[
     row("var/lib/podprobe/pods/*/volumes/*", 0o700, Part),
     row("var/lib/podprobe/pods/*/volumes/*/*", 0o777, Content),
     row("var/lib/podprobe/seccomp", 0o755, People),
+    row("var/lib/podprobe/workloads", 0o700, Daemon),
+    row("var/lib/podprobe/workloads/pods", 0o700, Daemon),
     row("var/log", 0o755, People),
     row("var/log/containers", 0o755, People),
     row("var/log/pods", 0o755, People),

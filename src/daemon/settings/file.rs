@@ -12,9 +12,9 @@ use super::error::{FileError, SettingsError};
 use super::values::{
     absolute_path, address, addresses, bind_address, check_frequency, check_node_name,
     check_runtime, domain, gc_age, headers, hosts, log_files, log_size, max_pods, network_choice,
-    node_labels, node_name_or_empty, parallel_pulls, path_or_none, paths, percent, pids_limit,
-    pod_url, port_or_none, proxy_mode, ranges, restart_period, runtime, runtime_classes,
-    swap_behavior, sync_frequency, sysctl_patterns,
+    node_labels, node_name_or_empty, on_progress_deadline, parallel_pulls, path_or_none, paths,
+    percent, pids_limit, pod_url, port_or_none, proxy_mode, ranges, restart_period, runtime,
+    runtime_classes, swap_behavior, sync_frequency, sysctl_patterns,
 };
 use super::{Overrides, Settings};
 use crate::api::cidr::Cidr;
@@ -26,6 +26,7 @@ use crate::engine::shims::RuntimeChoice;
 use crate::net::network::NetworkChoice;
 use crate::net::proxy::auto::ProxyMode;
 use crate::pods::container_config::SwapBehavior;
+use crate::workloads::OnDeadline;
 
 /// The keys of config.json as written. Every key is optional, and null means that the key is absent.
 #[derive(Debug, Default, Deserialize)]
@@ -105,6 +106,8 @@ pub(super) struct File {
     image_gc_low_threshold_percent: Option<u8>,
     #[serde(rename = "imageMinimumGCAge", deserialize_with = "gc_age")]
     image_minimum_gc_age: Option<Duration>,
+    #[serde(deserialize_with = "on_progress_deadline")]
+    on_progress_deadline: Option<OnDeadline>,
     serialize_image_pulls: Option<bool>,
     #[serde(deserialize_with = "parallel_pulls")]
     max_parallel_image_pulls: Option<usize>,
@@ -267,6 +270,7 @@ impl File {
             image_gc_high_threshold_percent: gc_high,
             image_gc_low_threshold_percent: gc_low,
             image_minimum_gc_age: self.image_minimum_gc_age.unwrap_or(d.image_minimum_gc_age),
+            on_progress_deadline: self.on_progress_deadline.unwrap_or(d.on_progress_deadline),
             serialize_image_pulls: serialize,
             max_parallel_image_pulls: max_parallel,
             registries: self.registries.unwrap_or(d.registries),

@@ -31,6 +31,7 @@ use crate::net::network::{NetworkChoice, NetworkSettings};
 use crate::net::proxy::auto::ProxyMode;
 use crate::pods::container_config::{ClusterDns, ResourcePolicy, SwapBehavior};
 use crate::pods::kuberuntime::NodeDns;
+use crate::workloads::{self as controllers, OnDeadline};
 pub use error::{FileError, SettingsError};
 use file::{File, check_oom_kill, host_name, own_address};
 use values::HEALTHZ_PORT;
@@ -138,6 +139,10 @@ pub struct Settings {
     pub image_gc_low_threshold_percent: u8,
     /// `imageMinimumGCAge`: the age below which an image is not removed; 0s to 24h.
     pub image_minimum_gc_age: Duration,
+    /// `onProgressDeadline`: what a Deployment does when a rollout makes no progress for its `progressDeadlineSeconds`:
+    /// `report` or `rollback`; the annotation `podprobe.io/on-progress-deadline` of a Deployment counts more
+    /// ([below](#deployments)).
+    pub on_progress_deadline: OnDeadline,
     /// `serializeImagePulls`: true if images are pulled one after the other; must be false for parallel pulls.
     pub serialize_image_pulls: bool,
     /// `maxParallelImagePulls`: the largest number of parallel pulls if pulls are not serialized; null means no
@@ -206,6 +211,7 @@ impl Default for Settings {
             image_gc_high_threshold_percent: ImageGcPolicy::default().high_percent,
             image_gc_low_threshold_percent: ImageGcPolicy::default().low_percent,
             image_minimum_gc_age: ImageGcPolicy::default().min_age,
+            on_progress_deadline: OnDeadline::Report,
             serialize_image_pulls: true,
             max_parallel_image_pulls: None,
             registries: Registries::default(),
@@ -357,6 +363,13 @@ impl Settings {
             own_dns: self.own_dns(),
             resolv_conf: self.resolv_conf.clone(),
             node_ip: self.node_ip,
+        }
+    }
+
+    /// Returns the settings of controllers.
+    pub fn controllers(&self) -> controllers::Settings {
+        controllers::Settings {
+            on_progress_deadline: self.on_progress_deadline,
         }
     }
 

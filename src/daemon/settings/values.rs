@@ -22,6 +22,7 @@ use crate::engine::shims::RuntimeChoice;
 use crate::net::network::NetworkChoice;
 use crate::net::proxy::auto::ProxyMode;
 use crate::pods::container_config::SwapBehavior;
+use crate::workloads::OnDeadline;
 
 /// Largest number of process ids that the kernel has (PID_MAX_LIMIT).
 const PID_MAX: i64 = 4_194_304;
@@ -259,6 +260,12 @@ pub(super) fn pids_limit<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Optio
 pub(super) fn swap_behavior<'de, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Option<SwapBehavior>, D::Error> {
+    checked(d, |t: String| t.parse())
+}
+
+pub(super) fn on_progress_deadline<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<OnDeadline>, D::Error> {
     checked(d, |t: String| t.parse())
 }
 

@@ -16,6 +16,7 @@ fn outlet(updates: Sender<PodUpdate>, states: &Arc<FileStates>) -> Outlet {
     Outlet {
         config: Arc::new(PodConfig::new(&[PodSource::File])),
         objects: Arc::default(),
+        workloads: Arc::default(),
         updates,
         states: states.clone(),
         events: Arc::default(),

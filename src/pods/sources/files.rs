@@ -12,12 +12,14 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::known_file::{GoodPod, KnownFile, REMOVAL_SETTLE};
+use super::chosen::{Candidate, choose};
+use super::known_file::{GoodPod, GoodWorkload, KnownFile, REMOVAL_SETTLE};
 use super::problem::FileProblem;
 use super::reading::{ContentError, Digest, Reading, Signature};
-use super::states::PodFile;
+use super::states::{FiledWorkload, PodFile};
 use crate::api::decode::Decoded;
 use crate::api::objects::{LocalObject, ObjectKey};
+use crate::api::workload::WorkloadKey;
 use crate::api::{Pod, PodUid};
 use crate::base::clock::Moment;
 
@@ -34,11 +36,13 @@ pub enum Listing {
     Unreadable(String),
 }
 
-/// The pods, objects, problems and log lines that follow from a listing.
+/// The pods, workloads, objects, problems and log lines that follow from a listing.
 #[derive(Debug, Default)]
 pub struct Step {
     /// The full set of pods, if the set has changed. `None` if the set has not changed, or is not known yet.
     pub set: Option<Vec<Arc<Pod>>>,
+    /// The full set of workloads. `None` while the set is not known yet.
+    pub workloads: Option<Vec<FiledWorkload>>,
     /// The full set of objects that are not pods. `None` while the set is not known yet.
     pub objects: Option<Vec<LocalObject>>,
     /// The file of every pod of the set, by the pod's UID.
@@ -67,6 +71,8 @@ pub struct Files {
     holders: HashSet<PathBuf>,
     /// The file of each object in the last listing.
     object_files: BTreeMap<ObjectKey, PathBuf>,
+    /// The file of each workload in the last listing.
+    workload_files: BTreeMap<WorkloadKey, PathBuf>,
 }
 
 impl Files {
@@ -82,6 +88,7 @@ impl Files {
             held: running,
             holders: HashSet::new(),
             object_files: BTreeMap::new(),
+            workload_files: BTreeMap::new(),
         }
     }
 
@@ -123,7 +130,7 @@ impl Files {
         }
     }
 
-    /// Decides which pods, objects, problems and log lines follow from a listing.
+    /// Decides which pods, workloads, objects, problems and log lines follow from a listing.
     pub fn step(&mut self, now: Moment, listing: Listing) -> Step {
         let mut step = Step::default();
         let mut problems: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -169,6 +176,8 @@ impl Files {
         }
         let objects = self.choose_objects(now, &mut problems);
         step.objects = is_known.then_some(objects);
+        let workloads = self.choose_workloads(now, &mut problems);
+        step.workloads = is_known.then_some(workloads);
         step.wake = self
             .entries
             .values()
@@ -184,20 +193,20 @@ impl Files {
             error: e.join("; "),
             is_in_use: false,
         });
-        step.problems = refused.chain(self.not_run()).collect();
-        // The sort is stable: for each file, its errors come before the texts about its parts that are not run.
+        step.problems = refused.chain(self.not_enforced()).collect();
+        // The sort is stable: for each file, its errors come before the texts about its parts without effect.
         step.problems.sort_by(|a, b| a.file.cmp(&b.file));
         self.reported = problems;
         step
     }
 
-    /// Returns the problems about parts of the files in use that are not run on this node.
-    fn not_run(&self) -> impl Iterator<Item = FileProblem> {
+    /// Returns the problems about objects of the files in use that people rely on, and that have no effect here.
+    fn not_enforced(&self) -> impl Iterator<Item = FileProblem> {
         let there = self.entries.iter().filter(|(_, e)| e.vanished.is_none());
-        let told = there.filter(|(_, e)| !e.not_run.is_empty());
+        let told = there.filter(|(_, e)| !e.not_enforced.is_empty());
         told.map(|(path, entry)| FileProblem {
             file: path.display().to_string(),
-            error: entry.not_run.join("; "),
+            error: entry.not_enforced.join("; "),
             is_in_use: true,
         })
     }
@@ -235,8 +244,9 @@ impl Files {
             let is_new = matches!(reading, Reading::Parsed { result: Ok(_), .. });
             let entry = self.entries.entry(path.clone()).or_insert_with(new);
             entry.take(reading);
-            // The notes of a file with pods are shown with its pods.
-            if is_new && entry.good.is_empty() && entry.error().is_none() {
+            // The notes of a file with pods or workloads are shown with them.
+            let runs_something = !entry.good.is_empty() || !entry.workloads.is_empty();
+            if is_new && !runs_something && entry.error().is_none() {
                 let line = |note: &String| format!("{}: {note}", path.display());
                 log.extend(entry.notes.iter().map(line));
             }
@@ -309,35 +319,65 @@ impl Files {
         set
     }
 
-    /// Chooses one file for each object that several files have. A file that exists is preferred to one that has
-    /// vanished. Next, the file that was chosen at the last listing is preferred, and then the first file by path.
+    /// Chooses one file for each object that several files have.
     fn choose_objects(
         &mut self,
         now: Moment,
         problems: &mut BTreeMap<String, Vec<String>>,
     ) -> Vec<LocalObject> {
-        let mut all: Vec<(&PathBuf, &KnownFile, &LocalObject)> = Vec::new();
+        let mut all = Vec::new();
         for (path, entry) in &self.entries {
-            all.extend(entry.objects.iter().map(|object| (path, entry, object)));
+            all.extend(entry.objects.iter().map(|object| Candidate {
+                path,
+                entry,
+                key: object.key.clone(),
+                object,
+            }));
         }
-        let held = |path: &PathBuf, key| self.object_files.get(key) == Some(path);
-        all.sort_by_key(|(path, e, object)| (e.vanished.is_some(), !held(path, &object.key)));
-        let mut files: BTreeMap<ObjectKey, PathBuf> = BTreeMap::new();
-        let mut chosen = Vec::new();
-        for (path, entry, object) in all {
-            if let Some(other) = files.get(&object.key) {
-                if entry.vanished.is_none() && entry.may_be_a_copy_until(now).is_none() {
-                    let text = duplicate_object(&object.key, path, other);
-                    let file = path.display().to_string();
-                    problems.entry(file).or_default().push(text);
-                }
-                continue;
+        let chosen = choose(all, &self.object_files, now, problems);
+        self.object_files = chosen.files;
+        let objects = chosen.objects.iter();
+        objects.map(|candidate| candidate.object.clone()).collect()
+    }
+
+    /// Chooses one file for each workload that several files have.
+    fn choose_workloads(
+        &mut self,
+        now: Moment,
+        problems: &mut BTreeMap<String, Vec<String>>,
+    ) -> Vec<FiledWorkload> {
+        let mut all = Vec::new();
+        for (path, entry) in &self.entries {
+            all.extend(entry.workloads.iter().map(|object| Candidate {
+                path,
+                entry,
+                key: object.workload.key(),
+                object,
+            }));
+        }
+        let chosen = choose(all, &self.workload_files, now, problems);
+        self.workload_files = chosen.files;
+        // The notes of a file are shown once: with its first pod, or else with its first workload.
+        let mut noted: HashSet<PathBuf> = HashSet::new();
+        let mut filed = |candidate: Candidate<WorkloadKey, GoodWorkload>| {
+            let Candidate {
+                path,
+                entry,
+                object,
+                ..
+            } = candidate;
+            let is_first = entry.good.is_empty() && noted.insert(path.clone());
+            let notes = if is_first { &entry.notes[..] } else { &[] };
+            FiledWorkload {
+                workload: object.workload.clone(),
+                file: PodFile {
+                    file: path.display().to_string(),
+                    warnings: [notes, &object.warnings].concat(),
+                    file_error: entry.error(),
+                },
             }
-            files.insert(object.key.clone(), path.clone());
-            chosen.push(object.clone());
-        }
-        self.object_files = files;
-        chosen
+        };
+        chosen.objects.into_iter().map(&mut filed).collect()
     }
 
     /// Adds log lines for the problems that are new or gone since the last listing.
@@ -394,14 +434,6 @@ pub fn is_pod_file(name: &OsStr) -> bool {
         || ends(".tmp")
         || (name.starts_with(b"#") && ends("#"));
     !name.starts_with(b".") && !leftover
-}
-
-fn duplicate_object(key: &ObjectKey, path: &Path, other: &Path) -> String {
-    format!(
-        "{key} in {} is ignored: {} has it too and comes first; remove one of the two",
-        path.display(),
-        other.display()
-    )
 }
 
 fn duplicate(pod: &Pod, path: &Path, other: &Path, what: &str) -> String {

@@ -7,8 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::reading::{ContentError, Digest, Reading, Signature};
-use crate::api::decode::{Decoded, DecodedPod};
+use crate::api::decode::{Decoded, DecodedPod, DecodedWorkload};
+use crate::api::field::aggregate;
 use crate::api::objects::{LocalObject, ObjectKey};
+use crate::api::validation::validate_update;
+use crate::api::workload::{Workload, WorkloadKey};
 use crate::api::{Pod, PodUid};
 use crate::base::clock::Moment;
 
@@ -23,17 +26,26 @@ pub(super) struct GoodPod {
     pub(super) warnings: Vec<String>,
 }
 
+/// A workload of the last good version.
+#[derive(Clone)]
+pub(super) struct GoodWorkload {
+    pub(super) workload: Arc<Workload>,
+    pub(super) warnings: Vec<String>,
+}
+
 /// The state of one pod file.
 #[derive(Default)]
 pub(super) struct KnownFile {
     pub(super) signature: Option<Signature>,
     pub(super) digest: Option<Digest>,
     pub(super) good: Vec<GoodPod>,
+    pub(super) workloads: Vec<GoodWorkload>,
     pub(super) objects: Vec<LocalObject>,
-    /// The notes about parts of the last good version that have no effect, besides the warnings of its pods.
+    /// The notes about parts of the last good version that have no effect, besides the warnings of its pods and
+    /// workloads.
     pub(super) notes: Vec<String>,
-    /// The texts about pods that do not exist because podprobe does not run objects of their kinds.
-    pub(super) not_run: Vec<String>,
+    /// The texts about objects that people rely on, and that have no effect here.
+    pub(super) not_enforced: Vec<String>,
     /// The digest of the last good version.
     pub(super) accepted: Option<Digest>,
     /// The reason why this daemon refuses the last good version of an earlier daemon.
@@ -116,8 +128,14 @@ impl KnownFile {
                 warnings,
             })
             .collect();
+        let workloads = decoded.workloads.into_iter();
+        let good = |DecodedWorkload { workload, warnings }| GoodWorkload {
+            workload: Arc::new(workload),
+            warnings,
+        };
+        self.workloads = workloads.map(good).collect();
         (self.objects, self.notes) = (decoded.objects, decoded.notes);
-        self.not_run = decoded.not_run;
+        self.not_enforced = decoded.not_enforced;
         (self.accepted, self.refused) = (Some(digest), None);
     }
 
@@ -136,6 +154,7 @@ impl KnownFile {
                 });
             }
         }
+        self.workloads_may_become(&new)?;
         let old = self.objects.iter().map(|old| (&old.key, old));
         let old: BTreeMap<&ObjectKey, &LocalObject> = old.collect();
         for object in &new.objects {
@@ -148,6 +167,30 @@ impl KnownFile {
         Ok(new)
     }
 
+    /// Refuses a workload that changes a field that may not change (workloads 1.11).
+    fn workloads_may_become(&self, new: &Decoded) -> Result<(), ContentError> {
+        let old = self.workloads.iter().map(|old| (old.workload.key(), old));
+        let old: BTreeMap<WorkloadKey, &GoodWorkload> = old.collect();
+        for DecodedWorkload { workload, .. } in &new.workloads {
+            let Some(old) = old.get(&workload.key()) else {
+                continue;
+            };
+            let errors = validate_update(workload, &old.workload);
+            if !errors.is_empty() {
+                return Err(ContentError::ImmutableWorkload {
+                    errors: aggregate(&errors),
+                    workload: workload.key(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// True if nothing of the last good version runs.
+    fn runs_nothing(&self) -> bool {
+        self.good.is_empty() && self.workloads.is_empty()
+    }
+
     /// Returns the reason why the present content is not used. If the pod has no last good version, the text also says
     /// what that means for the pod.
     pub(super) fn error(&self) -> Option<String> {
@@ -157,12 +200,12 @@ impl KnownFile {
             (None, None) => return None,
         };
         Some(match &self.refused {
-            Some(_) if self.good.is_empty() && is_refused_again => {
+            Some(_) if self.runs_nothing() && is_refused_again => {
                 format!(
                     "{error}; an earlier version of podprobe accepted this content, this one does not: its pod does not run until the file is corrected"
                 )
             }
-            Some(why) if self.good.is_empty() => {
+            Some(why) if self.runs_nothing() => {
                 format!(
                     "{error}; this version of podprobe refuses its last good version too, so its pod does not run: {why}"
                 )
@@ -174,7 +217,7 @@ impl KnownFile {
     /// Returns the log text about the pods that keep running although the file is bad. Views have their own text.
     pub(super) fn consequence(&self) -> &'static str {
         match self.good.len() {
-            0 if self.objects.is_empty() => "",
+            0 if self.objects.is_empty() && self.workloads.is_empty() => "",
             0 => "; its last good version stays",
             1 => "; the last good version of its pod stays",
             _ => "; the last good versions of its pods stay",

@@ -125,6 +125,11 @@ impl PodConfig {
         self.lock().entry(source).or_default().handled = true;
     }
 
+    /// True if the sync loop has handled an update of this source.
+    pub fn has_handled(&self, source: PodSource) -> bool {
+        self.lock().get(&source).is_some_and(|state| state.handled)
+    }
+
     /// True if every source has sent a set and the sync loop has handled an update of each source. From then on an
     /// unknown pod must end.
     pub fn all_seen(&self) -> bool {

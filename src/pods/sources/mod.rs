@@ -4,6 +4,7 @@
 //! file never ends a running pod. The files [`files`], `known_file` and [`merge`] decide, and use no thread, descriptor
 //! or clock. The files [`mod@file`], [`http`] and `last_good` only wait, read, write and send.
 
+mod chosen;
 pub mod file;
 pub mod files;
 pub mod http;
@@ -16,6 +17,9 @@ mod read;
 mod reading;
 pub mod states;
 mod versions;
+pub mod workload_store;
+#[cfg(test)]
+mod workload_tests;
 
 pub use file::FileSource;
 pub use http::HttpSource;
@@ -23,4 +27,4 @@ pub use merge::{PodConfig, PodOperation, PodUpdate};
 pub use outlet::Outlet;
 pub use problem::FileProblem;
 pub use reading::{ContentError, Decode};
-pub use states::{FileStates, PodFile};
+pub use states::{FileStates, FiledWorkload, PodFile};

@@ -1,5 +1,6 @@
-//! The outlet to which the sources send pods, objects and problems.
+//! The outlet to which the sources send pods, workloads, objects and problems.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -7,8 +8,9 @@ use crossbeam_channel::{Receiver, Sender, select};
 
 use super::files::Step;
 use super::merge::{PodConfig, PodUpdate};
-use super::states::FileStates;
-use crate::api::PodSource;
+use super::states::{FileStates, PodFile};
+use super::workload_store::WorkloadStore;
+use crate::api::{Pod, PodSource, PodUid};
 use crate::pods::events::{EventType, Recorder};
 use crate::pods::objects::Objects;
 
@@ -19,6 +21,8 @@ pub struct Outlet {
     pub config: Arc<PodConfig>,
     /// The store of objects that are not pods.
     pub objects: Arc<Objects>,
+    /// The store of workloads.
+    pub workloads: Arc<WorkloadStore>,
     /// The channel for updates. A source waits while the channel is full, and ends if the channel is closed.
     pub updates: Sender<PodUpdate>,
     /// The state of the pod files, which clients see.
@@ -28,7 +32,7 @@ pub struct Outlet {
 }
 
 /// The end of a source: it was stopped, or the channel for its updates is closed.
-pub(super) struct Ended;
+pub struct Ended;
 
 impl Outlet {
     /// Sends the changes of a step. The caller writes the log lines of the step.
@@ -43,7 +47,34 @@ impl Outlet {
         if let Some(objects) = step.objects {
             self.objects.replace(source, objects);
         }
+        if let Some(workloads) = step.workloads {
+            self.workloads.replace(source, workloads);
+        }
         let Some(set) = step.set else { return Ok(()) };
+        self.send(source, set, stopped)
+    }
+
+    /// Sends the pods that controllers have made, each with the file of its workload.
+    ///
+    /// # Errors
+    /// Returns [`Ended`] if the source was stopped, or nobody takes its pods any more.
+    pub fn publish_made(
+        &self,
+        set: Vec<Arc<Pod>>,
+        files: BTreeMap<PodUid, PodFile>,
+        stopped: &Receiver<()>,
+    ) -> Result<(), Ended> {
+        self.states
+            .replace(PodSource::Controller, files, Vec::new());
+        self.send(PodSource::Controller, set, stopped)
+    }
+
+    fn send(
+        &self,
+        source: PodSource,
+        set: Vec<Arc<Pod>>,
+        stopped: &Receiver<()>,
+    ) -> Result<(), Ended> {
         let merged = self.config.merge(source, set, SystemTime::now());
         for (pod, text) in &merged.dropped {
             self.events

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A pod file with content that does not run, or does not run completely.
+/// A pod file with content that is not in use, or has no effect on this node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileProblem {
@@ -10,7 +10,7 @@ pub struct FileProblem {
     pub file: String,
     /// The error, its place in the file, and what to do about it.
     pub error: String,
-    /// True if the file is in use. The error is then about objects in the file that are not run on this node.
+    /// True if the file is in use. The error is then about objects in the file that have no effect on this node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_in_use: bool,
 }

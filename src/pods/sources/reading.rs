@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::api::PodUid;
 use crate::api::decode::{DecodeError, Decoded};
 use crate::api::objects::ObjectKey;
+use crate::api::workload::WorkloadKey;
 
 /// The decoder that turns the bytes of a file into pods and other objects.
 pub type Decode = Arc<dyn Fn(&[u8], &Path) -> Result<Decoded, DecodeError> + Send + Sync>;
@@ -89,5 +90,15 @@ pub enum ContentError {
         field: &'static str,
         /// The immutable object.
         object: ObjectKey,
+    },
+    /// A workload has a new value in a field that may not change.
+    #[error(
+        "{errors}: {workload} goes on as it was; remove it from the file and add it again when its pods are gone, or give the new one another name"
+    )]
+    ImmutableWorkload {
+        /// The fields that must not change, in the API's words.
+        errors: String,
+        /// The workload that goes on as it was.
+        workload: WorkloadKey,
     },
 }

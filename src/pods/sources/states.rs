@@ -4,24 +4,34 @@
 //! released.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::problem::FileProblem;
+use crate::api::workload::Workload;
 use crate::api::{PodSource, PodUid};
 use crate::base::locks::Locked;
 
 /// The number of removed pods that are remembered. So a pod that is being stopped still shows its file.
 const MAX_REMOVED: usize = 200;
 
-/// The file from which a pod comes, with its state.
+/// The file from which a pod or a workload comes, with its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFile {
     /// The path of the file.
     pub file: String,
     /// The advice from decoding, one sentence each.
     pub warnings: Vec<String>,
-    /// The error of the file, if it has become bad and the pod runs from its last good version.
+    /// The error of the file, if it has become bad and its last good version goes on.
     pub file_error: Option<String>,
+}
+
+/// A workload with the file from which it comes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FiledWorkload {
+    /// The workload: valid, with its defaults.
+    pub workload: Arc<Workload>,
+    /// The file, with its state.
+    pub file: PodFile,
 }
 
 #[derive(Default)]
@@ -135,7 +145,6 @@ impl FileStates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]

@@ -1,0 +1,555 @@
+//! The thread `controllers`: steps each workload whose files, pods or times have changed, and carries the step out.
+//!
+//! Invariants: the order of a step is state, records of pods, outlet, board; each is on the disk before the next. What
+//! cannot be written is not done, and tried again. No workload is stepped before the pods directory has been read and
+//! the sync loop knows the pods of an earlier daemon (workloads 9.6). No workload counts as removed before every source
+//! has delivered. The pods of an earlier daemon are handed on at once, so that they run on.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, TryRecvError};
+use jiff::Timestamp;
+
+use super::board::{Asked, Board};
+use super::node::NodeView;
+use super::observe::{Look, Readiness};
+use super::outlet::PodOutlet;
+use super::record_directory::RecordDirectory;
+use super::steady_clock::{SteadyClock, wall_clock};
+use crate::api::identity::workload_uid;
+use crate::api::workload::{WorkloadKey, WorkloadKind};
+use crate::api::{PodRef, PodUid};
+use crate::base::change_feed::{Aspect, ChangeFeed};
+use crate::base::clock::Moment;
+use crate::base::threads::{Pulse, Roster};
+use crate::pods::events::{EventType, Involved, Recorder};
+use crate::pods::manager::PodManager;
+use crate::pods::status::StatusManager;
+use crate::pods::workers::PodWorkers;
+use crate::workloads::change::change;
+use crate::workloads::state::WorkloadState;
+use crate::workloads::step::{KnownPod, LastState, Step, Wanted, World, step};
+use crate::workloads::view::{ChangeError, ChangeRequest, Changed, WorkloadView};
+use crate::workloads::{ControllerEvent, EventKind, Owner, PodRecord, Settings};
+
+const STACK: usize = 512 << 10;
+/// Largest number of steps of one workload in a round. Each step that did something is followed by another.
+const MOST_STEPS: usize = 64;
+/// Time after which a step that could not be carried out is tried again, and between two looks at sources that have not
+/// delivered yet.
+const RETRY: Duration = Duration::from_secs(5);
+/// Time between two looks while the sources have not delivered.
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+/// Longest wait for the table of services, between two looks at a pod that is ready and not in the table.
+const TABLE_WAIT: Duration = Duration::from_millis(100);
+/// Time between two looks at pods that are being deleted. Their end is told by the change feed; this look mends what
+/// was missed.
+const DELETION_LOOK: Duration = Duration::from_secs(1);
+/// Longest time between two looks when nothing is to come.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// Aspects of pods that concern controllers: the status, and whether the sync loop knows the pod.
+const ASPECTS: [Aspect; 2] = [Aspect::Status, Aspect::Spec];
+
+/// The workloads of the files, as the thread reads them.
+pub trait WantedWorkloads: Send {
+    /// Returns all workloads of all files.
+    fn all(&self) -> BTreeMap<WorkloadKey, Wanted>;
+    /// True if the pods directory has been read, and the sync loop knows the pods of an earlier daemon.
+    fn may_step(&self) -> bool;
+    /// True if every source has delivered. Before that, a workload that no file has may still come.
+    fn knows_all(&self) -> bool;
+}
+
+/// The table of services, as the thread sees it.
+pub trait ServiceTable: Send {
+    /// True if the table is current up to this version of the change feed, or if no client depends on it.
+    fn is_current(&self, version: u64) -> bool;
+    /// Waits until the table is current up to this version, at most for `limit`.
+    fn wait(&self, version: u64, limit: Duration);
+}
+
+/// The runtime, as the thread sees it.
+pub trait RunningPods: Send {
+    /// True if a container or sandbox of the pod is alive.
+    fn is_running(&self, uid: &PodUid) -> bool;
+}
+
+/// The parts that the thread `controllers` works with.
+pub struct Deps {
+    /// The workloads of the files.
+    pub wanted: Box<dyn WantedWorkloads>,
+    /// The table of services.
+    pub table: Box<dyn ServiceTable>,
+    /// The runtime.
+    pub running: Box<dyn RunningPods>,
+    /// The pods that should run.
+    pub pods: Arc<PodManager>,
+    /// The statuses of pods.
+    pub statuses: Arc<StatusManager>,
+    /// The workers of pods.
+    pub workers: Arc<PodWorkers>,
+    /// The feed of changes. It is also woken when files or the wall clock change, and when somebody asks for a change.
+    pub feed: Arc<ChangeFeed>,
+    /// The way to the sync loop, and to the store of objects.
+    pub outlet: PodOutlet,
+    /// The node.
+    pub node: NodeView,
+    /// The board with the workloads that are shown, and with requests.
+    pub board: Arc<Board>,
+    /// The recorder of events.
+    pub recorder: Arc<Recorder>,
+    /// Directory of the states of workloads.
+    pub states: PathBuf,
+    /// Directory of the records of pods.
+    pub records: PathBuf,
+    /// The settings of controllers.
+    pub settings: Settings,
+}
+
+/// Starts the thread `controllers`. It ends when `stop` closes and the feed is woken.
+///
+/// # Errors
+/// Returns an error if the records of an earlier daemon cannot be read, or the thread cannot be started. What runs is
+/// unknown then, so nothing may be started or ended.
+pub fn spawn(deps: Deps, stop: Receiver<()>, roster: &Roster) -> io::Result<JoinHandle<()>> {
+    let mut manager = Manager::open(deps)?;
+    roster.spawn("controllers", STACK, move |pulse, panicked| {
+        if panicked {
+            manager.doubt();
+        }
+        let is_stopped = || matches!(stop.try_recv(), Err(TryRecvError::Disconnected));
+        if is_stopped() {
+            return ControlFlow::Break(());
+        }
+        manager.round();
+        manager.wait(pulse);
+        ControlFlow::Continue(())
+    })
+}
+
+/// The state of the thread.
+struct Manager {
+    deps: Deps,
+    clock: SteadyClock,
+    states: RecordDirectory<WorkloadState>,
+    records: RecordDirectory<PodRecord>,
+    readiness: Readiness,
+    /// The workloads of the files at the last look.
+    wanted: BTreeMap<WorkloadKey, Wanted>,
+    /// The workloads to step in this round.
+    dirty: BTreeSet<WorkloadKey>,
+    /// The views of each workload.
+    views: BTreeMap<WorkloadKey, Vec<WorkloadView>>,
+    /// The moments at which workloads are stepped even if nothing changes.
+    wakes: HashMap<WorkloadKey, Moment>,
+    /// The images that each workload needs ahead.
+    image_keys: HashMap<WorkloadKey, Vec<String>>,
+    /// Version of the change feed up to which changes have been read.
+    seen: u64,
+    /// The newest version at which a ready pod waits for the table of services.
+    table_version: Option<u64>,
+    /// True once workloads may be stepped.
+    is_complete: bool,
+}
+
+impl Manager {
+    fn open(deps: Deps) -> io::Result<Self> {
+        let named = |path: &PathBuf, e: io::Error| {
+            io::Error::new(e.kind(), format!("cannot read {}: {e}", path.display()))
+        };
+        let states = RecordDirectory::<WorkloadState>::open(deps.states.clone())
+            .map_err(|e| named(&deps.states, e))?;
+        let records = RecordDirectory::<PodRecord>::open(deps.records.clone())
+            .map_err(|e| named(&deps.records, e))?;
+        let newest = states.all().values().map(|state| state.written);
+        let newest = newest.max().unwrap_or(Timestamp::UNIX_EPOCH);
+        Ok(Self {
+            clock: SteadyClock::start(wall_clock(), newest, Moment::now()),
+            dirty: states.all().values().map(|s| s.workload.clone()).collect(),
+            deps,
+            states,
+            records,
+            readiness: Readiness::default(),
+            wanted: BTreeMap::new(),
+            views: BTreeMap::new(),
+            wakes: HashMap::new(),
+            image_keys: HashMap::new(),
+            seen: 0,
+            table_version: None,
+            is_complete: false,
+        })
+    }
+
+    /// Forgets what was read, so that the next round looks at everything anew. Called after a panic.
+    fn doubt(&mut self) {
+        self.seen = 0;
+        self.wanted.clear();
+        self.wakes.clear();
+        self.mark_all();
+    }
+
+    fn mark_all(&mut self) {
+        let of_states = self.states.all().values().map(|s| &s.workload);
+        let of_pods = self.records.all().values().map(|r| &r.workload);
+        let all = of_states.chain(of_pods).chain(self.wanted.keys());
+        self.dirty.extend(all.cloned().collect::<Vec<_>>());
+    }
+
+    /// Looks at what has changed, and steps what it concerns.
+    fn round(&mut self) {
+        self.hand_on();
+        if !self.is_complete {
+            // The look at the sources comes first, because one may deliver in between.
+            self.is_complete = self.deps.wanted.may_step();
+            if !self.is_complete {
+                return;
+            }
+            self.mark_all();
+        }
+        self.read_changes();
+        self.answer();
+        self.forget_gone();
+        let now = Moment::now();
+        let due: Vec<_> = self.wakes.iter().filter(|(_, at)| **at <= now).collect();
+        self.dirty
+            .extend(due.into_iter().map(|(key, _)| key.clone()));
+        for key in std::mem::take(&mut self.dirty) {
+            self.step_workload(&key);
+        }
+        self.show();
+    }
+
+    /// Reads the files and the changes of pods.
+    fn read_changes(&mut self) {
+        let (changes, version) = self.deps.feed.since(self.seen);
+        self.seen = version;
+        let wanted = self.deps.wanted.all();
+        let keys = self.wanted.keys().chain(wanted.keys());
+        let differs = keys.filter(|key| self.wanted.get(*key) != wanted.get(*key));
+        self.dirty.extend(differs.cloned().collect::<Vec<_>>());
+        self.wanted = wanted;
+        let records = self.records.all();
+        match changes {
+            Some(changes) => {
+                let of = |uid: &PodUid| records.get(uid.as_str()).map(|r| r.workload.clone());
+                self.dirty.extend(changes.pods.keys().filter_map(of));
+            }
+            None => self.mark_all(),
+        }
+        if let Some(version) = self.table_version {
+            // The table may have followed, so the pods that waited for it are looked at again.
+            if self.deps.table.is_current(version) {
+                self.table_version = None;
+                self.mark_all();
+            }
+        }
+    }
+
+    /// Answers the requests of verbs. A change is on the disk before its answer.
+    fn answer(&mut self) {
+        for request in self.deps.board.take_requests() {
+            let answer = match &request.asked {
+                Asked::Change(asked) => self.change(asked),
+                Asked::DeletePod { uid, grace } => self.delete_made(uid, *grace),
+            };
+            // A client that has gone needs no answer.
+            let _ = request.answer.send(answer);
+        }
+    }
+
+    fn delete_made(&mut self, uid: &PodUid, grace: Option<i64>) -> Result<Changed, ChangeError> {
+        let now = self.world().now;
+        let deleted = self.delete(uid, now, grace);
+        deleted.map_err(|e| ChangeError::NotWritten(e.to_string()))?;
+        self.hand_on();
+        Ok(Changed {
+            done: "deleted".into(),
+        })
+    }
+
+    fn change(&mut self, asked: &ChangeRequest) -> Result<Changed, ChangeError> {
+        let key = &asked.workload;
+        let (pods, _) = self.pods_of(key);
+        let (id, world) = (id_of(key), self.world());
+        let (state, wanted) = (self.states.get(&id), self.wanted.get(key));
+        let made = change(&world, wanted, state, &pods, asked)?;
+        let not_written = |e: io::Error| ChangeError::NotWritten(e.to_string());
+        let deleted_at = world.now;
+        if let Some(state) = made.state {
+            self.states.put(&id, state).map_err(not_written)?;
+        }
+        if let Some((uid, grace)) = made.delete {
+            self.delete(&uid, deleted_at, grace).map_err(not_written)?;
+        }
+        self.dirty.insert(key.clone());
+        Ok(Changed { done: made.done })
+    }
+
+    fn world(&self) -> World<'_> {
+        let (now, wall) = (Moment::now(), wall_clock());
+        World {
+            now: self.clock.at(now),
+            wall,
+            trusts_wall: self.clock.trusts(wall, now),
+            node: &self.deps.node,
+            settings: &self.deps.settings,
+        }
+    }
+
+    /// Returns the pods of a workload, and the newest version at which one of them waits for the table of services.
+    fn pods_of(&mut self, key: &WorkloadKey) -> (Vec<KnownPod>, Option<u64>) {
+        let now = Moment::now();
+        let table = &self.deps.table;
+        let look = Look {
+            now: self.clock.at(now),
+            wall: wall_clock(),
+            version: self.deps.feed.version_of(Aspect::Status),
+            in_force: &|version| table.is_current(version),
+        };
+        let mut waits = None;
+        let records = self.records.all().values();
+        let mut pods = Vec::new();
+        for record in records.filter(|record| record.workload == *key) {
+            let pod = self.deps.outlet.pod(&record.uid);
+            let status = self.deps.statuses.get(&record.uid);
+            let observed = self
+                .readiness
+                .look(record, pod.as_deref(), status.as_deref(), &look);
+            if observed.is_ready && !observed.is_in_table {
+                waits = Some(look.version);
+            }
+            pods.push(KnownPod {
+                record: record.clone(),
+                observed,
+            });
+        }
+        (pods, waits)
+    }
+
+    /// Steps a workload until nothing more is to be done now.
+    fn step_workload(&mut self, key: &WorkloadKey) {
+        if !self.wanted.contains_key(key) && !self.deps.wanted.knows_all() {
+            self.wakes.insert(key.clone(), Moment::now() + RETRY);
+            return;
+        }
+        self.wakes.remove(key);
+        for _ in 0..MOST_STEPS {
+            let (pods, waits) = self.pods_of(key);
+            self.table_version = self.table_version.max(waits);
+            let world = self.world();
+            let id = id_of(key);
+            let made = step(
+                &world,
+                key,
+                self.wanted.get(key),
+                self.last_state(&id),
+                &pods,
+            );
+            let now = world.now;
+            self.plan_wake(key, &made);
+            match self.carry_out(key, &id, made, now) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(e) => {
+                    log::error!("{key}: {e}; it is tried again in {} s", RETRY.as_secs());
+                    self.wakes.insert(key.clone(), Moment::now() + RETRY);
+                    return;
+                }
+            }
+        }
+        // Something asks for one step after another. The next round goes on with it.
+        self.wakes.insert(key.clone(), Moment::now() + RETRY);
+    }
+
+    /// Carries a step out. Returns true if it changed something, so that another step may follow.
+    fn carry_out(
+        &mut self,
+        key: &WorkloadKey,
+        id: &str,
+        made: Step,
+        now: Timestamp,
+    ) -> io::Result<bool> {
+        let is_new_state = match made.state {
+            Some(state) => self.write_state(id, state)?,
+            None => {
+                self.states.remove(id)?;
+                false
+            }
+        };
+        let is_changed = is_new_state || !made.create.is_empty() || !made.delete.is_empty();
+        for uid in &made.delete {
+            self.delete(uid, now, None)?;
+        }
+        for record in made.create {
+            let uid = record.uid.clone();
+            self.records.put(uid.as_str(), record)?;
+        }
+        self.deps.outlet.set_claims(key, made.claims);
+        self.tell(&made.events);
+        match made.views.is_empty() {
+            true => drop(self.views.remove(key)),
+            false => drop(self.views.insert(key.clone(), made.views)),
+        }
+        self.hand_on();
+        Ok(is_changed)
+    }
+
+    /// Writes a state, unless it differs from the one on the disk only in numbers that may be stale there. Returns true
+    /// if it was written.
+    fn write_state(&mut self, id: &str, mut state: WorkloadState) -> io::Result<bool> {
+        let written = self.states.get(id);
+        if written.is_some_and(|written| !state.must_be_written(written)) {
+            self.states.keep(id, state);
+            return Ok(false);
+        }
+        state.written = state.written.max(wall_clock());
+        self.states.put(id, state)?;
+        Ok(true)
+    }
+
+    /// Returns what is known of the last state of a workload.
+    fn last_state(&self, id: &str) -> LastState<'_> {
+        match self.states.get(id) {
+            Some(state) => LastState::Known(state),
+            None if self.states.is_lost(id) => LastState::Lost,
+            None => LastState::New,
+        }
+    }
+
+    /// Marks a pod as being deleted since `at`, before it begins to end.
+    fn delete(&mut self, uid: &PodUid, at: Timestamp, grace: Option<i64>) -> io::Result<()> {
+        let record = self.records.get(uid.as_str());
+        let Some(record) = record.filter(|record| record.deleted_at.is_none()) else {
+            return Ok(());
+        };
+        let marked = PodRecord {
+            deleted_at: Some(at),
+            grace_seconds: grace,
+            ..record.clone()
+        };
+        self.records.put(uid.as_str(), marked)
+    }
+
+    fn plan_wake(&mut self, key: &WorkloadKey, made: &Step) {
+        let (now, wall) = (Moment::now(), wall_clock());
+        let after = |at: Timestamp, from: Timestamp| {
+            let left = Duration::try_from(at.duration_since(from)).unwrap_or_default();
+            now + left.min(LONGEST)
+        };
+        let steady = made.wake_at.map(|at| after(at, self.clock.at(now)));
+        let scheduled = made.look_at.map(|at| after(at, wall));
+        // Schedules are looked at again when the clock may be trusted.
+        let trusted = (key.kind == WorkloadKind::CronJob && !self.clock.trusts(wall, now))
+            .then(|| self.clock.trusts_from());
+        let all = steady.into_iter().chain(scheduled).chain(trusted);
+        if let Some(at) = all.min() {
+            self.wakes.insert(key.clone(), at);
+        }
+        self.image_keys.insert(key.clone(), made.image_keys.clone());
+        let needed: BTreeSet<&String> = self.image_keys.values().flatten().collect();
+        self.deps
+            .node
+            .retain_images(|key| needed.contains(&key.to_owned()));
+    }
+
+    /// Drops the records of deleted pods that are gone.
+    fn forget_gone(&mut self) {
+        let deleted = self
+            .records
+            .all()
+            .values()
+            .filter(|r| r.deleted_at.is_some());
+        let gone = deleted.filter(|record| self.is_gone(&record.uid));
+        let gone: Vec<_> = gone.map(|r| (r.uid.clone(), r.workload.clone())).collect();
+        if gone.is_empty() {
+            return;
+        }
+        for (uid, workload) in gone {
+            match self.records.remove(uid.as_str()) {
+                Ok(()) => drop(self.dirty.insert(workload)),
+                Err(e) => log::error!("cannot remove the record of pod {uid}: {e}"),
+            }
+        }
+        self.hand_on();
+    }
+
+    /// True if a deleted pod has ended: the sync loop knows of the deletion, its worker has finished, and nothing of it
+    /// runs.
+    fn is_gone(&self, uid: &PodUid) -> bool {
+        let known = self.deps.pods.get(uid);
+        let is_told = known.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some());
+        is_told && self.deps.workers.pod(uid).is_none() && !self.deps.running.is_running(uid)
+    }
+
+    /// Hands all pods to the sync loop.
+    fn hand_on(&mut self) {
+        let records = self.records.all();
+        let wanted = &self.wanted;
+        let file = |key: &WorkloadKey| wanted.get(key).map_or_else(String::new, |w| w.file.clone());
+        self.deps.outlet.hand_on(records.values(), file);
+        self.readiness
+            .retain(|uid| records.contains_key(uid.as_str()));
+    }
+
+    fn tell(&self, events: &[(Owner, ControllerEvent)]) {
+        for (about, event) in events {
+            let object = PodRef {
+                namespace: about.namespace.as_str().into(),
+                name: about.name.as_str().into(),
+                uid: about.uid.as_str().into(),
+            };
+            let involved = Involved {
+                kind: &about.kind,
+                object: &object,
+            };
+            let type_ = match event.kind {
+                EventKind::Normal => EventType::Normal,
+                EventKind::Warning => EventType::Warning,
+            };
+            self.deps
+                .recorder
+                .record_workload(&involved, type_, event.reason, &event.message);
+        }
+    }
+
+    fn show(&self) {
+        let views = self.views.values().flatten().cloned();
+        self.deps.board.show(views.collect());
+    }
+
+    /// Waits for a change, or for the next time.
+    fn wait(&mut self, pulse: &Pulse) {
+        if let Some(version) = self.table_version {
+            return pulse.rest(|| self.deps.table.wait(version, TABLE_WAIT));
+        }
+        let now = Moment::now();
+        let next = match self.is_complete {
+            true => self.next_wake(now),
+            false => now + FIRST_LOOK,
+        };
+        let left = next.since(now);
+        pulse.rest(|| {
+            self.deps.feed.wait_newer_of_any(&ASPECTS, self.seen, left);
+        });
+    }
+
+    fn next_wake(&self, now: Moment) -> Moment {
+        let planned = self.wakes.values().min().copied();
+        let mut records = self.records.all().values();
+        let deletes = records.any(|record| record.deleted_at.is_some());
+        let deletes = deletes.then_some(now + DELETION_LOOK);
+        let next = planned.into_iter().chain(deletes).min();
+        next.unwrap_or(now + LONGEST)
+    }
+}
+
+/// Returns the name of the record of a workload's state: its UID, which follows from the key.
+fn id_of(key: &WorkloadKey) -> String {
+    workload_uid(key).to_string()
+}

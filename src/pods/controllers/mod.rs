@@ -1,0 +1,21 @@
+//! The controllers: the thread that makes pods for workloads, and what it keeps on the disk.
+//!
+//! Invariants: the wing `workloads` decides; this room reads, writes and hands on. State is on the disk before the action
+//! that depends on it. Nothing is decided before the files and the runtime have been listed once.
+
+pub mod board;
+pub mod images_ahead;
+pub mod manager;
+mod node;
+mod observe;
+pub mod outlet;
+mod record_directory;
+mod steady_clock;
+mod wall_clock;
+
+pub use crate::workloads::view;
+pub use board::Board;
+pub use images_ahead::ImagesAhead;
+pub use node::NodeView;
+pub use outlet::PodOutlet;
+pub use wall_clock::WallClockWatch;

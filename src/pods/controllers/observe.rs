@@ -1,0 +1,163 @@
+//! What controllers see of a pod: its record, its status, and whether a table of services with it is in force.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::status::ContainerState;
+use crate::api::{Pod, PodPhase, PodStatus, PodUid};
+use crate::base::clock::Time;
+use crate::pods::admission::Rejection;
+use crate::workloads::{ContainerKind, ObservedContainer, ObservedPod, PodRecord};
+
+/// When the readiness of each pod changed, on the line of the steady clock.
+#[derive(Default)]
+pub struct Readiness(HashMap<PodUid, Change>);
+
+/// The last change of the readiness of a pod.
+#[derive(Clone, Copy)]
+struct Change {
+    is_ready: bool,
+    at: Timestamp,
+    /// Version of the change feed at which the change was seen.
+    version: u64,
+    /// True if the pod has been ready since the daemon looks.
+    was_ready: bool,
+}
+
+/// The facts that a look at a pod needs besides the pod.
+pub struct Look<'a> {
+    /// Time on the line of the steady clock.
+    pub now: Timestamp,
+    /// The wall clock, which the times in statuses are of.
+    pub wall: Timestamp,
+    /// Version of the change feed up to which statuses have been read.
+    pub version: u64,
+    /// Tells whether the table of services is current up to a version of the change feed.
+    pub in_force: &'a dyn Fn(u64) -> bool,
+}
+
+impl Look<'_> {
+    /// Returns a time of the wall clock on the line of the steady clock, never in its future.
+    fn on_the_line(&self, time: Time) -> Timestamp {
+        let age = self.wall.as_second().saturating_sub(time.unix_seconds());
+        let age = SignedDuration::from_secs(age.max(0));
+        self.now.checked_sub(age).unwrap_or(Timestamp::MIN)
+    }
+}
+
+impl Readiness {
+    /// Notes the readiness of a pod. The first look takes the time from the status, which an earlier daemon may have
+    /// written; later looks take the time of the look.
+    fn note(&mut self, uid: &PodUid, status: &PodStatus, look: &Look<'_>) -> Change {
+        let is_ready = status.is_ready();
+        let known = self.0.get(uid).copied();
+        if let Some(known) = known.filter(|known| known.is_ready == is_ready) {
+            return known;
+        }
+        let since = status
+            .condition("Ready")
+            .and_then(|c| c.last_transition_time);
+        let at = match (known, since) {
+            (None, Some(since)) => look.on_the_line(since),
+            _ => look.now,
+        };
+        let version = look.version;
+        let was_ready = is_ready || known.is_some_and(|known| known.was_ready);
+        let change = Change {
+            is_ready,
+            at,
+            version,
+            was_ready,
+        };
+        self.0.insert(uid.clone(), change);
+        change
+    }
+
+    /// Forgets the pods that are gone.
+    pub fn retain(&mut self, is_there: impl Fn(&PodUid) -> bool) {
+        self.0.retain(|uid, _| is_there(uid));
+    }
+
+    /// Looks at a pod.
+    pub fn look(
+        &mut self,
+        record: &PodRecord,
+        pod: Option<&Pod>,
+        status: Option<&PodStatus>,
+        look: &Look<'_>,
+    ) -> ObservedPod {
+        let mut observed = ObservedPod {
+            name: record.name.clone(),
+            uid: record.uid.clone(),
+            labels: texts(record, "labels"),
+            annotations: texts(record, "annotations"),
+            created: record.created,
+            is_deleted: record.deleted_at.is_some(),
+            deleted_at: record.deleted_at,
+            ..ObservedPod::default()
+        };
+        let Some(status) = status else {
+            return observed;
+        };
+        let change = self.note(&record.uid, status, look);
+        observed.waits_for_room = waits_for_room(status);
+        observed.phase = match observed.waits_for_room {
+            true => PodPhase::Pending,
+            false => status.phase,
+        };
+        observed.is_ready = change.is_ready;
+        observed.ready_changed = change.was_ready.then_some(change.at);
+        observed.is_in_table = change.is_ready && (look.in_force)(change.version);
+        observed.containers = containers(pod, status, look);
+        let conditions = status.conditions.iter();
+        observed.conditions = conditions
+            .map(|c| (c.type_.clone(), c.status.clone()))
+            .collect();
+        observed
+    }
+}
+
+/// True if a pod waits for room on the node. For people its phase is Failed, and for controllers it is pending: it starts
+/// when there is room, and a second pod would not help (workloads 2.5).
+fn waits_for_room(status: &PodStatus) -> bool {
+    Rejection::of(status).is_some_and(|why| why.is_for_room())
+}
+
+fn texts(record: &PodRecord, field: &str) -> BTreeMap<String, String> {
+    let all = record.object["metadata"][field].as_object();
+    let all = all.into_iter().flatten();
+    all.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
+}
+
+fn containers(pod: Option<&Pod>, status: &PodStatus, look: &Look<'_>) -> Vec<ObservedContainer> {
+    let inits = status.init_container_statuses.iter();
+    let inits = inits.map(|status| (true, status));
+    let regular = status.container_statuses.iter();
+    let all = inits.chain(regular.map(|status| (false, status)));
+    let observed = all.map(|(is_init, status)| {
+        let terminated = terminated(&status.state);
+        ObservedContainer {
+            name: status.name.clone(),
+            kind: match is_init {
+                false => ContainerKind::Regular,
+                true if is_sidecar(pod, &status.name) => ContainerKind::Sidecar,
+                true => ContainerKind::Init,
+            },
+            restarts: i32::try_from(status.restart_count).unwrap_or(i32::MAX),
+            exit_code: terminated.map(|(code, _)| code),
+            finished_at: terminated.and_then(|(_, at)| Some(look.on_the_line(at?))),
+        }
+    });
+    observed.collect()
+}
+
+fn terminated(state: &ContainerState) -> Option<(i32, Option<Time>)> {
+    let terminated = state.terminated.as_ref()?;
+    Some((terminated.exit_code, terminated.finished_at))
+}
+
+fn is_sidecar(pod: Option<&Pod>, name: &str) -> bool {
+    pod.is_some_and(|pod| pod.spec.is_sidecar(name))
+}
