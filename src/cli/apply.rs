@@ -48,7 +48,7 @@ unchanged, and returns when the daemon has read it.
 Nothing is written when one of the files has an error, when another file has one of its objects, or when the file that
 it would replace has objects that it has not. Exit code 1 then.
 
-  -f, --filename FILE      pods, ConfigMaps, Secrets, Services and other objects, JSON or YAML; may be repeated
+  -f, --filename FILE      pods, Deployments, ConfigMaps, Services and other objects, JSON or YAML; may be repeated
       --wait               then wait until every pod of the files is ready, or has done its work
       --timeout=TIME       of --wait; default 5m
 ",
@@ -310,6 +310,8 @@ mod tests {
         let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: i}]}\n";
         assert_eq!(name(&format!("{map}---\n{pod}")), "web.yaml");
         assert_eq!(name(map), "configmap-m.shop.yaml");
+        let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}\n";
+        assert_eq!(name(job), "job.batch-j.yaml");
         let json = r#" {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}}"#;
         assert_eq!(name(json), "configmap-m.json");
     }

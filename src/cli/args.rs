@@ -91,6 +91,8 @@ pub struct Raw {
     /// The words that are not options, in their order.
     pub words: Vec<OsString>,
     options: Vec<Given>,
+    /// Flags whose last use is `--flag=false`.
+    denied: Vec<&'static str>,
     /// The value of the environment variable [`ROOT_VARIABLE`].
     root_variable: Option<OsString>,
     verbs: &'static [&'static Verb],
@@ -247,9 +249,13 @@ fn no_option(typed: &str, verb: &Verb) -> String {
 impl Raw {
     /// Records an option. If the value is None, forgets earlier uses of the option, because the last use counts.
     fn give(&mut self, name: &'static str, value: Option<OsString>) {
+        self.denied.retain(|denied| *denied != name);
         match value {
             Some(value) => self.options.push((name, value)),
-            None => self.options.retain(|(given, _)| *given != name),
+            None => {
+                self.options.retain(|(given, _)| *given != name);
+                self.denied.push(name);
+            }
         }
     }
 
@@ -262,6 +268,7 @@ impl Raw {
             verb,
             words: Vec::new(),
             options: Vec::new(),
+            denied: Vec::new(),
             root_variable,
             verbs,
         }
@@ -280,6 +287,11 @@ impl Raw {
     /// Tells whether the command line has this option.
     pub fn has(&self, name: &str) -> bool {
         self.options.iter().any(|(n, _)| *n == name)
+    }
+
+    /// Tells whether the last use of a flag on the command line is `--flag=false`.
+    pub fn is_denied(&self, name: &str) -> bool {
+        self.denied.contains(&name)
     }
 
     /// Returns every value of an option that may be repeated.

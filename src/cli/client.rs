@@ -30,6 +30,7 @@ use crate::face::views::ProbeReport;
 use crate::face::views::history::PodHistory;
 use crate::face::views::{Snapshot, SnapshotUpdate};
 use crate::net::services::view::ServiceView;
+use crate::pods::controllers::view::{ChangeRequest, Changed, WorkloadList};
 use crate::pods::events::EventList;
 
 /// The longest wait for an answer to a request that the daemon can answer at once.
@@ -142,6 +143,10 @@ impl Call<'_> {
     }
 }
 
+fn workloads_after(version: u64) -> String {
+    format!("{API}/workloads?after={version}")
+}
+
 impl Client {
     /// Connects to the daemon with this root. Waits for a daemon that is starting.
     pub fn connect(root: &Path) -> Result<Self, ClientError> {
@@ -180,12 +185,44 @@ impl Client {
         after: u64,
         limit: Duration,
     ) -> Result<Option<SnapshotUpdate>, ClientError> {
+        self.json_for(format!("{API}/watch?after={after}"), limit)
+    }
+
+    /// Asks for a change. Returns None if there is no answer within `limit`.
+    fn json_for<T: DeserializeOwned>(
+        &mut self,
+        target: String,
+        limit: Duration,
+    ) -> Result<Option<T>, ClientError> {
         let patience = WATCH_CEILING + ANSWER;
-        let call = Call::get(format!("{API}/watch?after={after}"));
-        match self.json(&call.within(limit.min(patience))) {
+        match self.json(&Call::get(target).within(limit.min(patience))) {
             Err(ClientError::Silent(_)) if limit < patience => Ok(None),
             answer => answer.map(Some),
         }
+    }
+
+    /// Asks for all workloads. If `after` is a version, the daemon answers when the list has a newer version, or after
+    /// [`WATCH_CEILING`].
+    pub fn workloads(&mut self, after: Option<u64>) -> Result<WorkloadList, ClientError> {
+        self.json(&match after {
+            Some(after) => Call::get(workloads_after(after)).within(WATCH_CEILING + ANSWER),
+            None => Call::get(format!("{API}/workloads")),
+        })
+    }
+
+    /// Waits for a newer list as [`Self::workloads`] does. Returns None if the list has not changed within `limit`.
+    /// After None, the connection cannot be used any more.
+    pub fn workloads_for(
+        &mut self,
+        after: u64,
+        limit: Duration,
+    ) -> Result<Option<WorkloadList>, ClientError> {
+        self.json_for(workloads_after(after), limit)
+    }
+
+    /// Changes a workload.
+    pub fn change(&mut self, request: &ChangeRequest) -> Result<Changed, ClientError> {
+        self.json(&Call::post("workload", request))
     }
 
     /// Asks for all services.

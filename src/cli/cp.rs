@@ -16,8 +16,9 @@ use self::spec::{Place, Side};
 use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
 use super::client::{Client, ClientError};
 use super::error::CliError;
+use super::exec;
 use super::logs::choose::container;
-use super::{exec, kinds, names};
+use super::workload_pods::{self, Choice, Target as PodTarget};
 use crate::engine::file_copy::{CopyError, Placement, Root, Source, Target, unpack};
 use crate::face::server::protocol::API;
 use crate::face::server::request::encoded;
@@ -33,7 +34,8 @@ usage: podprobe cp [-c CONTAINER] [-n NAMESPACE] [--root DIR] SRC [NAMESPACE/]PO
 Copies a file, or a directory with all that is in it. The container must run; it needs no tar or shell. A destination
 that is a directory gets the copy under its own name, else the copy gets the name of the destination; of a source that
 ends with /. the content is copied. With - for SRC a tar is read from standard input and unpacked in the directory
-PATH; with - for DST a tar is written to standard output. A relative PATH begins at / of the container.
+PATH; with - for DST a tar is written to standard output. A relative PATH begins at / of the container. POD may be a
+workload, such as deployment/web: then it is a pod of it that is ready.
 
 Permissions and times are kept, set-user-id bits and extended attributes are not. New files belong to the user of the
 container, on the node to you. Links are copied as links, and none is followed below SRC or DST; devices, FIFOs and
@@ -55,6 +57,7 @@ pub struct Copy {
     root: PathBuf,
     namespace: Option<String>,
     container: Option<String>,
+    pod: PodTarget,
     place: Place,
     way: Way,
 }
@@ -103,10 +106,8 @@ fn parse(raw: &Raw) -> Result<Copy, String> {
         root: raw.root()?,
         namespace,
         container: raw.text("container")?,
-        place: Place {
-            pod: kinds::pod_name(&place.pod)?,
-            ..place
-        },
+        pod: PodTarget::parse(&place.pod)?,
+        place,
         way,
     })
 }
@@ -141,7 +142,8 @@ fn run(copy: &Copy, err: &mut dyn Write) -> Result<ExitCode, CliError> {
 /// Returns the path and query of the request.
 fn target(copy: &Copy, client: &mut Client, err: &mut dyn Write) -> Result<String, CliError> {
     let snapshot = client.snapshot()?;
-    let pod = names::resolve(&snapshot, copy.namespace.as_deref(), &copy.place.pod)?;
+    let place = (&*snapshot, copy.namespace.as_deref());
+    let pod = workload_pods::resolve(&copy.pod, Choice::Attach, client, place, err)?;
     let (container, note) = container(pod, copy.container.as_deref()).map_err(CliError::Failed)?;
     if let Some(note) = note {
         writeln!(err, "{note}")?;
@@ -258,6 +260,7 @@ mod tests {
             root: "/".into(),
             namespace: None,
             container: None,
+            pod: PodTarget::Pod("web".into()),
             place: Place {
                 namespace: None,
                 pod: "web".into(),

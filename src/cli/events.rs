@@ -7,18 +7,19 @@ use super::error::CliError;
 use super::get::kind::Kind;
 use super::get::{self, Get};
 use super::kinds;
+use super::workload_names::Named;
 
 /// The verb `events`.
 pub const VERB: args::Verb = args::Verb {
     name: "events",
-    summary: &[("events", "list what happened to pods; the same as 'get events'")],
+    summary: &[("events", "list what happened to pods and workloads")],
     help: "\
-usage: podprobe events [--for pod/NAME] [--types TYPE,…] [-n NAMESPACE | -A] [-o FORM] [-w] [--no-headers] [--root DIR]
+usage: podprobe events [--for KIND/NAME] [--types TYPE,…] [-n NAMESPACE | -A] [-o FORM] [-w] [--no-headers] [--root DIR]
 
 Lists events, the latest last. Equal events are one row with a count. Events of a pod that has been removed are kept for
 an hour.
 
-      --for pod/NAME       of that pod
+      --for KIND/NAME      of that pod or workload, such as pod/web or deployment/web
       --types TYPE,…       Normal, Warning or both
   -n, --namespace NS       of one namespace; default all
   -A, --all-namespaces     show the namespace also when all is in 'default'
@@ -44,13 +45,21 @@ an hour.
 
 fn parse(raw: &Raw) -> Result<Get, String> {
     raw.no_words()?;
-    let pod = raw.text("for")?.map(|word| kinds::pod_name(&word));
+    let object = raw.text("for")?.map(|word| object(&word));
     Ok(Get {
         kind: Kind::Events,
-        names: pod.transpose()?.into_iter().collect(),
+        names: object.transpose()?.into_iter().collect(),
         types: raw.text("types")?.map_or(Ok(Vec::new()), |t| types(&t))?,
         ..get::how(raw)?
     })
+}
+
+/// Parses the name of a pod, or a workload with its kind.
+fn object(word: &str) -> Result<String, String> {
+    match Named::of_kind(word) {
+        Some(Named { kind, name }) => Ok(format!("{kind}/{name}")),
+        None => kinds::pod_name(word),
+    }
 }
 
 /// Parses the types of events. Upper and lower case are equal, as with kubectl.

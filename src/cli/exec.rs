@@ -7,10 +7,11 @@ use std::process::ExitCode;
 
 use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
 use super::client::Client;
+use super::columns;
 use super::error::CliError;
 use super::logs::choose;
 use super::stream::{self, SUBPROTOCOL, Streams};
-use super::{columns, kinds, names};
+use super::workload_pods::{self, Choice, Target};
 use crate::face::server::request::encoded;
 use crate::face::views::PodView;
 
@@ -27,7 +28,8 @@ usage: podprobe exec POD [-c CONTAINER] [-i] [-t] [-n NAMESPACE] [--root DIR] --
 
 Runs a command in a running container, as the container's own user and under its limits, and ends with its exit code.
 Everything before -- is podprobe's, everything after it the command's. Without -c it is the first container, or the one
-that the annotation kubectl.kubernetes.io/default-container names. When this verb ends, so does the command.
+that the annotation kubectl.kubernetes.io/default-container names. When this verb ends, so does the command. POD may be a
+workload, such as deployment/web: then it is a pod of it that is ready.
 
   -c, --container NAME     which container
   -i, --stdin              pass standard input on to it
@@ -49,7 +51,8 @@ usage: podprobe attach POD [-c CONTAINER] [-i] [-t] [-n NAMESPACE] [--root DIR]
 
 Shows what a running container writes from now on; what it wrote before is in its log (podprobe logs). With -i standard
 input goes to a container that has stdin, with -t also its terminal to one that has tty. Ctrl-C leaves the container
-running, unless -it is given: then it goes to the container, as every key does.
+running, unless -it is given: then it goes to the container, as every key does. POD may be a workload, such as
+deployment/web: then it is a pod of it that is ready.
 
   -c, --container NAME     which container
   -i, --stdin              pass standard input on to it
@@ -67,8 +70,8 @@ running, unless -it is given: then it goes to the container, as every key does.
 pub struct Exec {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Name of the pod.
-    pub pod: String,
+    /// The pod, or a workload that has pods.
+    pub pod: Target,
     /// Namespace of the pod; None means all namespaces.
     pub namespace: Option<String>,
     /// Name of the container; None means the default container.
@@ -103,7 +106,7 @@ fn parse_attach(raw: &Raw) -> Result<Exec, String> {
 fn common(raw: &Raw, pod: &str) -> Result<Exec, String> {
     Ok(Exec {
         root: raw.root()?,
-        pod: kinds::pod_name(pod)?,
+        pod: Target::parse(pod)?,
         namespace: raw.namespace()?,
         container: raw.text("container")?,
         streams: Streams {
@@ -117,7 +120,8 @@ fn common(raw: &Raw, pod: &str) -> Result<Exec, String> {
 fn run(exec: &Exec, err: &mut dyn Write) -> Result<ExitCode, CliError> {
     let mut client = Client::connect(&exec.root)?;
     let snapshot = client.snapshot()?;
-    let pod = names::resolve(&snapshot, exec.namespace.as_deref(), &exec.pod)?;
+    let place = (&*snapshot, exec.namespace.as_deref());
+    let pod = workload_pods::resolve(&exec.pod, Choice::Attach, &mut client, place, err)?;
     let (container, note) =
         choose::container(pod, exec.container.as_deref()).map_err(CliError::Failed)?;
     if let Some(note) = note {
@@ -208,8 +212,8 @@ mod tests {
         .unwrap();
         assert_eq!(exec.command.unwrap(), ["ls", "-l", "--root", "x"]);
         assert_eq!(
-            (exec.pod.as_str(), exec.container.as_deref()),
-            ("web", Some("side"))
+            (exec.pod, exec.container.as_deref()),
+            (Target::Pod("web".into()), Some("side"))
         );
         let streams = Streams {
             stdin: true,

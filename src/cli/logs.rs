@@ -19,7 +19,9 @@ use super::args::{self, NAMESPACE, Opt, ROOT, Raw, SELECTOR};
 use super::client::{Client, ClientError};
 use super::error::CliError;
 use super::selector::Selector;
-use super::{columns, kinds, names};
+use super::workload_names::Named;
+use super::workload_pods::{self, Choice as PodChoice, Target};
+use super::{columns, names};
 use crate::base::clock::Time;
 use crate::base::clock::parse_go_duration;
 use crate::base::paths::Layout;
@@ -33,14 +35,17 @@ pub const VERB: args::Verb = args::Verb {
     help: "\
 usage: podprobe logs POD [-c CONTAINER | --all-containers] [-f] [-p] [--tail N] [--since TIME | --since-time DATE]
                      [--timestamps] [--prefix] [--limit-bytes N] [-n NAMESPACE] [--root DIR]
+       podprobe logs KIND/NAME [--all-pods] …
        podprobe logs -l SELECTOR …
 
 Prints what a container wrote, stdout and stderr together, byte for byte as kubectl does: control characters reach the
-terminal. Without a daemon the log files are read all the same.
+terminal. Without a daemon the log files are read all the same. KIND/NAME is a workload, such as deployment/web or
+job/backup: then it is a pod of it that is ready, and stderr says which one.
 
   -c, --container NAME     default: the container that the annotation kubectl.kubernetes.io/default-container names, or
                            the first one
       --all-containers     each container, init containers first
+      --all-pods           each pod of the workload, with --prefix
   -l, --selector LABELS    of every pod that has these labels, as with 'get'; the last 10 lines of each unless --tail
                            says more
   -f, --follow             keep printing until the container ends
@@ -57,6 +62,7 @@ terminal. Without a daemon the log files are read all the same.
         NAMESPACE,
         Opt::value("container", Some('c')),
         Opt::flag("all-containers", None),
+        Opt::flag("all-pods", None),
         SELECTOR,
         Opt::flag("follow", Some('f')),
         Opt::flag("previous", Some('p')),
@@ -103,6 +109,13 @@ pub enum Pods {
     Named(String),
     /// The pods with these labels.
     Labels(Selector),
+    /// A pod of this workload, or all of its pods.
+    Of {
+        /// The workload.
+        workload: Named,
+        /// True if the logs of all pods are shown.
+        all: bool,
+    },
 }
 
 /// The containers to show logs of.
@@ -123,10 +136,10 @@ fn parse(raw: &Raw, now: SystemTime) -> Result<Logs, String> {
     let (pods, container) = match (words.as_slice(), selector) {
         ([], Some(selector)) => (Pods::Labels(selector), raw.text("container")?),
         (_, Some(_)) => return Err("-l and the name of a pod exclude each other".into()),
-        ([pod], None) => (Pods::Named(kinds::pod_name(pod)?), raw.text("container")?),
+        ([pod], None) => (pods(raw, pod)?, raw.text("container")?),
         // kubectl also accepts the container as a second word.
         ([pod, container], None) if !raw.has("container") => {
-            (Pods::Named(kinds::pod_name(pod)?), Some(container.clone()))
+            (pods(raw, pod)?, Some(container.clone()))
         }
         _ => {
             return Err("'logs' needs one pod: podprobe logs POD [-c CONTAINER] [-f] [-p]".into());
@@ -138,6 +151,10 @@ fn parse(raw: &Raw, now: SystemTime) -> Result<Logs, String> {
         (None, true) => Wanted::All,
         (None, false) => Wanted::Default,
     };
+    let all_pods = raw.has("all-pods");
+    if all_pods && !matches!(pods, Pods::Of { .. }) {
+        return Err("--all-pods goes with a workload, such as deployment/NAME".into());
+    }
     Ok(Logs {
         root: raw.root()?,
         pods,
@@ -145,7 +162,7 @@ fn parse(raw: &Raw, now: SystemTime) -> Result<Logs, String> {
         containers,
         follow: raw.has("follow"),
         previous: raw.has("previous"),
-        prefix: raw.has("prefix"),
+        prefix: raw.has("prefix") || all_pods,
         options: LogOptions {
             tail_lines: match raw.has("tail") {
                 true => tail(raw)?,
@@ -155,6 +172,16 @@ fn parse(raw: &Raw, now: SystemTime) -> Result<Logs, String> {
             timestamps: raw.has("timestamps"),
             limit_bytes: limit_bytes(raw)?,
             ..LogOptions::default()
+        },
+    })
+}
+
+fn pods(raw: &Raw, word: &str) -> Result<Pods, String> {
+    Ok(match Target::parse(word)? {
+        Target::Pod(name) => Pods::Named(name),
+        Target::Workload(workload) => Pods::Of {
+            workload,
+            all: raw.has("all-pods"),
         },
     })
 }
@@ -244,8 +271,29 @@ fn of_daemon(logs: &Logs, mut client: Client) -> Result<Chosen, CliError> {
             };
             of_many(logs, names::in_namespace(&snapshot, namespace).filter(has))
         }
+        Pods::Of { workload, all } => {
+            let list = client.workloads(None)?;
+            let view = workload.find(&list.items, namespace);
+            let view = view.map_err(CliError::Failed)?;
+            let pods = workload_pods::of(view, &snapshot, PodChoice::Logs);
+            let pods = pods.map_err(CliError::Failed)?;
+            match all {
+                true => of_many(logs, pods.into_iter()),
+                false => of_first(logs, &pods)?,
+            }
+        }
     };
     Ok((choice, Witness::Daemon(Box::new(client))))
+}
+
+/// Selects the logs of the first pod, and notes which of several pods this is.
+fn of_first(logs: &Logs, pods: &[&PodView]) -> Result<Choice, CliError> {
+    let chosen = choose::choose(pods[0], &logs.containers, logs.previous);
+    let mut choice = chosen.map_err(CliError::Failed)?;
+    if pods.len() > 1 {
+        choice.notes.insert(0, workload_pods::found(pods));
+    }
+    Ok(choice)
 }
 
 /// Selects the logs of several pods. For a pod without a requested log, adds a note and continues with the next
@@ -359,6 +407,21 @@ mod tests {
             "logs a -l app=web",
             "-l and the name of a pod exclude each other",
         );
+    }
+
+    #[test]
+    fn a_workload_stands_in_place_of_a_pod() {
+        let of = |all| Pods::Of {
+            workload: Named::of_kind("deployment/web").unwrap(),
+            all,
+        };
+        let one = parsed("logs deploy/web").unwrap();
+        assert_eq!((one.pods, one.prefix), (of(false), false));
+        let all = parsed("logs deploy/web --all-pods").unwrap();
+        assert_eq!((all.pods, all.prefix), (of(true), true));
+        let needs = "--all-pods goes with a workload, such as deployment/NAME";
+        check_error("logs web --all-pods", needs);
+        check_error("logs -l a=b --all-pods", needs);
     }
 
     #[test]

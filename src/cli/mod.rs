@@ -8,11 +8,13 @@
 
 pub mod apply;
 pub mod args;
+mod change;
 pub mod check_host;
 pub mod client;
 pub mod completion;
 pub mod condition;
 pub mod cp;
+pub mod create;
 pub mod delete;
 pub mod describe;
 pub mod error;
@@ -37,9 +39,12 @@ pub mod probe;
 pub mod probe_names;
 pub mod probe_text;
 pub mod problems;
+pub mod rerun;
 pub mod restart;
 mod roles;
+pub mod rollout;
 pub mod run;
+pub mod scale;
 pub mod selector;
 mod services;
 mod starting;
@@ -56,6 +61,8 @@ pub mod validate;
 pub mod verbs;
 pub mod version;
 pub mod wait;
+pub mod workload_names;
+pub mod workload_pods;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -19,6 +19,8 @@ use super::error::CliError;
 use super::{columns, validate};
 use crate::api::identity::{content_hash, content_hash_without_uid, static_name};
 use crate::api::objects::ObjectContent;
+use crate::api::raw_object::RawObject;
+use crate::api::workload::WorkloadKind;
 use crate::api::{PodOrigin, decode};
 use crate::base::atomic_file;
 use crate::face::views::{PodView, Snapshot};
@@ -36,6 +38,8 @@ pub(super) enum Content {
         without_uid: String,
     },
     Object(ObjectContent),
+    /// A workload with its defaults.
+    Workload(RawObject),
     /// A pod whose file has become unreadable: the pod still runs with its last good content. No new content
     /// equals this value.
     LastGood,
@@ -232,7 +236,25 @@ pub(super) fn objects(bytes: &[u8], node_name: &str) -> Result<Objects<Content>,
         let key = key(&kind, &o.key.namespace, &o.key.name);
         (key, Content::Object(o.content.clone()))
     });
-    Ok(pods.chain(objects).collect())
+    let workloads = found.workloads.iter().map(|d| {
+        let workload = &d.workload;
+        let metadata = &workload.metadata;
+        let key = key(
+            &kind_in_words(workload.kind()),
+            &metadata.namespace,
+            &metadata.name,
+        );
+        (key, Content::Workload(workload.raw.clone()))
+    });
+    Ok(pods.chain(workloads).chain(objects).collect())
+}
+
+/// Returns the kind as kubectl prints it: `deployment.apps`, `job.batch`, `replicationcontroller`.
+fn kind_in_words(kind: WorkloadKind) -> String {
+    match kind.group() {
+        "" => kind.resource().to_owned(),
+        group => format!("{}.{group}", kind.resource()),
+    }
 }
 
 /// Returns the key of an object, such as `pod/web` or `service/web in shop`.

@@ -23,8 +23,9 @@ use self::target::{Local, Port, To};
 use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
 use super::client::Client;
 use super::error::CliError;
+use super::exec;
 use super::terminal::say;
-use super::{exec, names};
+use super::workload_pods::{self, Choice};
 use crate::face::server::web_socket::{Received, Socket};
 
 /// The largest number of open connections. The daemon accepts 64 connections from all its clients together.
@@ -43,19 +44,20 @@ pub const VERB: args::Verb = args::Verb {
     name: "port-forward",
     summary: &[("port-forward POD PORT", "lead a port of this machine to a pod")],
     help: "\
-usage: podprobe port-forward POD|service/NAME [LOCAL:]PORT… [--address ADDRESS] [-n NAMESPACE] [--root DIR]
+usage: podprobe port-forward POD|KIND/NAME [LOCAL:]PORT… [--address ADDRESS] [-n NAMESPACE] [--root DIR]
 
 Listens on 127.0.0.1 and leads each connection to that port of the pod, from inside the pod, so that it works also
 where the pod listens on its loopback alone or has no network. Without LOCAL it is the same number; with 0: or : any
 free port. PORT may be a name. Of a service (svc/NAME) the ports are those of the service, and one of its pods is
-chosen, of those that get traffic if there are any; it stays with that pod. Ctrl-C ends it.
+chosen, of those that get traffic if there are any; of a workload, such as deployment/NAME, one that is ready. It stays
+with that pod. Ctrl-C ends it.
 
       --address ADDRESS    listen there in place of 127.0.0.1; everybody who reaches it reaches the pod
 ",
     options: &[ROOT, NAMESPACE, Opt::value("address", None)],
-    run: |raw, out, _| {
+    run: |raw, out, err| {
         let args = parse(raw).map_err(CliError::Usage)?;
-        run(&args, out)
+        run(&args, out, err)
     },
 };
 
@@ -64,9 +66,9 @@ chosen, of those that get traffic if there are any; it stays with that pod. Ctrl
 pub struct PortForward {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// The pod or service to which connections are forwarded.
+    /// The pod, workload or service to which connections are forwarded.
     to: To,
-    /// Namespace of the pod or service; None means all namespaces.
+    /// Namespace of the pod, workload or service; None means all namespaces.
     pub namespace: Option<String>,
     /// Pairs of a local port and a port of the pod or service.
     ports: Vec<(Local, Port)>,
@@ -115,12 +117,20 @@ fn pair(text: &str) -> Result<(Local, Port), String> {
     Ok((local, remote))
 }
 
-fn run(forward: &PortForward, out: &mut dyn Write) -> Result<ExitCode, CliError> {
+fn run(
+    forward: &PortForward,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<ExitCode, CliError> {
     let mut client = Client::connect(&forward.root)?;
     let snapshot = client.snapshot()?;
     let namespace = forward.namespace.as_deref();
     let (pod, service) = match &forward.to {
-        To::Pod(name) => (names::resolve(&snapshot, namespace, name)?, None),
+        To::Pod(target) => {
+            let place = (&*snapshot, namespace);
+            let pod = workload_pods::resolve(target, Choice::Attach, &mut client, place, err)?;
+            (pod, None)
+        }
         To::Service(name) => {
             let services = client.services()?;
             let service = target::service(&services, namespace, name).map_err(CliError::Failed)?;
@@ -363,6 +373,7 @@ impl Tunnel {
 mod tests {
     use super::*;
     use crate::cli::args::testing;
+    use crate::cli::workload_pods::Target;
     use crate::face::server::transport::Transport;
 
     #[test]
@@ -475,7 +486,12 @@ mod tests {
         assert_eq!(all.ports.len(), 2);
         let service = of("port-forward svc/web 80").unwrap();
         assert_eq!(service.to, To::Service("web".into()));
-        assert!(of("port-forward deployment/web 80").is_err());
+        let workload = Target::parse("deployment/web").unwrap();
+        assert_eq!(
+            of("port-forward deploy/web 80").unwrap().to,
+            To::Pod(workload)
+        );
+        assert!(of("port-forward image/web 80").is_err());
         assert!(of("port-forward a 80 --address here").is_err());
         assert!(of("port-forward a").is_err());
     }

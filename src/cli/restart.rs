@@ -8,8 +8,9 @@ use super::args::{self, NAMESPACE, ROOT, Raw};
 use super::client::Client;
 use super::columns;
 use super::error::CliError;
-use super::names;
+use super::names::{self, NameError};
 use super::probe_names;
+use super::workload_names;
 use crate::face::server::protocol::RestartTarget;
 
 /// The verb `restart`.
@@ -27,6 +28,8 @@ at the same time. The pod stays the same: its address, its volumes and its file.
 starts at once. The restart shows in RESTARTS and its cause in 'describe pod', and does not lengthen the back-off. What
 would not start again is left alone and named: a container with restartPolicy Never, one that has ended for good, an
 init container.
+
+All pods of a workload are replaced by 'podprobe rollout restart deployment/NAME'.
 
 It returns at once. A pod stays Ready until its old containers have ended; then RESTARTS in 'podprobe get pods' grows.
 ",
@@ -73,7 +76,7 @@ pub fn run(args: &Restart, out: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&args.root)?;
     let snapshot = client.snapshot()?;
     let pod = names::resolve(&snapshot, args.namespace.as_deref(), &args.pod);
-    let pod = pod.map_err(|e| CliError::Failed(e.to_string()))?;
+    let pod = pod.map_err(|e| CliError::Failed(not_found(args, &e)))?;
     let target = RestartTarget {
         uid: pod.uid().into(),
         container: args.container.clone(),
@@ -83,6 +86,19 @@ pub fn run(args: &Restart, out: &mut dyn Write) -> Result<(), CliError> {
         writeln!(out, "{name}/{container} restarts")?;
     }
     Ok(out.flush()?)
+}
+
+/// Returns the sentence for a pod that is not found. If a workload was meant, the sentence has the verb for workloads.
+fn not_found(args: &Restart, why: &NameError) -> String {
+    let word = format!(
+        "{}/{}",
+        args.pod,
+        args.container.as_deref().unwrap_or("NAME")
+    );
+    match workload_names::is_word(&args.pod) {
+        true => format!("{why}; for the pods of a workload: podprobe rollout restart {word}"),
+        false => why.to_string(),
+    }
 }
 
 #[cfg(test)]

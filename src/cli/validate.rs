@@ -10,6 +10,7 @@ use super::error::CliError;
 use crate::api::decode::{self, Problem};
 use crate::api::pod::Listed;
 use crate::api::probe_host::{ProbeHosts, refused_hosts};
+use crate::api::validation::checked_pod;
 use crate::api::{Pod, PodOrigin};
 use crate::base::paths::Layout;
 use crate::daemon::settings::{Overrides, Settings, SettingsError};
@@ -139,13 +140,11 @@ pub fn run(paths: &[PathBuf], decoder: Decoder<'_>, out: &mut dyn Write) -> Resu
             true => Path::new("stdin"),
             false => file,
         };
-        for (name, _) in &decoded.pods {
-            if let Some(first) = seen
-                .insert(name.clone(), file.to_owned())
-                .filter(|first| first != file)
-            {
+        for (name, word) in decoded.names() {
+            let first = seen.insert(name.clone(), file.to_owned());
+            if let Some(first) = first.filter(|first| first != file) {
                 decoded.errors.push(format!(
-                    "pod \"{name}\" is in {} too; when two files have the same pod, only the first runs",
+                    "{name} is in {} too; when two files have the same {word}, only the first runs",
                     first.display()
                 ));
             }
@@ -172,18 +171,38 @@ pub fn run(paths: &[PathBuf], decoder: Decoder<'_>, out: &mut dyn Write) -> Resu
 pub struct Decoded {
     /// The name and the warnings of each pod.
     pub pods: Vec<(String, Vec<String>)>,
-    /// The kind and name of each object that is not a pod.
+    /// The kind, the name and the warnings of each workload.
+    pub workloads: Vec<(String, Vec<String>)>,
+    /// The kind and name of each object beside pods and workloads.
     pub objects: Vec<String>,
-    /// Sentences about parts of the file that have no effect, in addition to the warnings of the pods.
+    /// Sentences about parts of the file that have no effect, in addition to the warnings of pods and workloads.
     pub notes: Vec<String>,
     /// Sentences that say why the file is refused. Empty if the file is good.
     pub errors: Vec<String>,
 }
 
 impl Decoded {
-    /// Tells whether there are notes about the file or warnings about its pods.
+    /// Tells whether there are notes about the file or warnings about what runs of it.
     pub fn has_advice(&self) -> bool {
-        !self.notes.is_empty() || self.pods.iter().any(|(_, warnings)| !warnings.is_empty())
+        let mut all = self.running();
+        !self.notes.is_empty() || all.any(|(_, warnings)| !warnings.is_empty())
+    }
+
+    /// Returns what runs of the file, each with its warnings.
+    fn running(&self) -> impl Iterator<Item = (String, &Vec<String>)> {
+        let pods = self.pods.iter();
+        let pods = pods.map(|(name, warnings)| (format!("pod {name}"), warnings));
+        let workloads = self.workloads.iter();
+        pods.chain(workloads.map(|(name, warnings)| (name.clone(), warnings)))
+    }
+
+    /// Returns the name of each pod and each workload, with the word for it.
+    fn names(&self) -> Vec<(String, &'static str)> {
+        let pods = self.pods.iter();
+        let pods = pods.map(|(name, _)| (format!("pod \"{name}\""), "pod"));
+        let workloads = self.workloads.iter();
+        let workloads = workloads.map(|(name, _)| (name.clone(), "object"));
+        pods.chain(workloads).collect()
     }
 }
 
@@ -199,13 +218,14 @@ pub(super) fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
     let node_name = &node.name;
     match decode::objects(bytes, &PodOrigin::File { node_name, path }) {
         Ok(found) => Decoded {
-            errors: found
-                .pods
+            errors: errors(&found, &hosts),
+            workloads: found
+                .workloads
                 .iter()
-                .flat_map(|d| {
-                    let hosts = refused_hosts(&d.pod, &hosts).into_iter();
-                    let hosts = hosts.map(|e| e.to_string());
-                    hosts.chain(bad_images(&d.pod)).collect::<Vec<_>>()
+                .map(|d| {
+                    let unreachable = unreachable_ports(&checked_pod(&d.workload), node.network);
+                    let warnings = d.warnings.iter().cloned().chain(unreachable).collect();
+                    (d.workload.key().to_string(), warnings)
                 })
                 .collect(),
             objects: found.objects.iter().map(|o| o.key.to_string()).collect(),
@@ -225,6 +245,22 @@ pub(super) fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
             ..Decoded::default()
         },
     }
+}
+
+/// Returns the errors that only this verb has. The pods of a workload have the path of its template before each field.
+fn errors(found: &decode::Decoded, hosts: &ProbeHosts) -> Vec<String> {
+    let of = |pod: &Pod| {
+        let refused = refused_hosts(pod, hosts).into_iter();
+        let refused = refused.map(|e| e.to_string());
+        refused.chain(bad_images(pod)).collect::<Vec<_>>()
+    };
+    let pods = found.pods.iter().flat_map(|d| of(&d.pod));
+    let workloads = found.workloads.iter().flat_map(|d| {
+        let path = d.workload.kind().template_path();
+        let errors = of(&checked_pod(&d.workload)).into_iter();
+        errors.map(move |error| format!("{path}.{error}"))
+    });
+    pods.chain(workloads).collect()
 }
 
 /// Returns an error such as `spec.containers[0].image: Invalid value: …` for each image name that is not
@@ -277,19 +313,18 @@ fn problem(p: &Problem) -> String {
 pub(super) fn verdict(file: &Path, decoded: &Decoded, out: &mut dyn Write) -> io::Result<()> {
     let file = file.display();
     if decoded.errors.is_empty() {
-        let pods: Vec<String> = decoded
-            .pods
-            .iter()
-            .map(|(name, warnings)| format!("pod {name}{}", counted(warnings.len())))
+        let all: Vec<String> = decoded
+            .running()
+            .map(|(name, warnings)| format!("{name}{}", counted(warnings.len())))
             .chain(decoded.objects.iter().cloned())
             .collect();
         writeln!(
             out,
             "{file}: ok ({})",
-            if pods.is_empty() {
+            if all.is_empty() {
                 "nothing that runs here".into()
             } else {
-                pods.join("; ")
+                all.join("; ")
             }
         )?;
     }
@@ -299,14 +334,15 @@ pub(super) fn verdict(file: &Path, decoded: &Decoded, out: &mut dyn Write) -> io
     for note in &decoded.notes {
         writeln!(out, "{file}: warning: {note}")?;
     }
-    for (name, warnings) in &decoded.pods {
-        // A warning about the only pod of a file need not name the pod.
-        let pod = match decoded.pods.len() {
-            1 => String::new(),
-            _ => format!("pod {name}: "),
+    let is_alone = decoded.running().count() == 1;
+    for (name, warnings) in decoded.running() {
+        // A warning about the only pod or workload of a file need not name it.
+        let whose = match is_alone {
+            true => String::new(),
+            false => format!("{name}: "),
         };
         for warning in warnings {
-            writeln!(out, "{file}: warning: {pod}{warning}")?;
+            writeln!(out, "{file}: warning: {whose}{warning}")?;
         }
     }
     Ok(())
@@ -542,6 +578,51 @@ mod tests {
                 "b.json: error: pod \"web\" is in {} too",
                 a.display()
             )),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_workload_has_its_verdict_and_its_template_the_checks_of_pods() {
+        let node = Node {
+            name: "n".into(),
+            allow_probe_hosts: Vec::new(),
+            network: NetworkChoice::Auto,
+        };
+        let check = |container: &str, expected: &str| {
+            let text = format!(
+                "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: a}}\nspec: {{schedule: '@daily', startingDeadlineSeconds: 1, jobTemplate: {{spec: {{template: {{spec: {{restartPolicy: Never, containers: [{container}]}}}}}}}}}}\n"
+            );
+            let decoded = decode(text.as_bytes(), &node, Path::new("f"));
+            let mut out = Vec::new();
+            verdict(Path::new("f"), &decoded, &mut out).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        };
+        let late = "f: warning: spec.startingDeadlineSeconds: 1 s is short: a Job that the node cannot start within it is skipped\n";
+        check(
+            "{name: c, image: i}",
+            &format!("f: ok (CronJob default/a, 1 warning)\n{late}"),
+        );
+        let image = "f: error: spec.jobTemplate.spec.template.spec.containers[0].image: Invalid value: \"I\": the name must be lower case; did you mean \"i\"?\n";
+        check("{name: c, image: I}", &format!("{image}{late}"));
+    }
+
+    #[test]
+    fn two_files_with_one_workload_are_an_error() {
+        let of = |_: &[u8], _: &Path| Decoded {
+            workloads: vec![("Job default/a".into(), vec![])],
+            ..Decoded::default()
+        };
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a", "b"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        let mut out = Vec::new();
+        assert!(run(&[dir.path().into()], &of, &mut out).is_err());
+        let text = String::from_utf8(out).unwrap();
+        let said = "/a too; when two files have the same object, only the first runs\n";
+        assert!(
+            text.contains("b: error: Job default/a is in ") && text.ends_with(said),
             "{text}"
         );
     }

@@ -2,13 +2,13 @@
 
 use super::args::Verb;
 use super::{
-    apply, check_host, completion, condition, cp, delete, describe, events, exec, get, image, logs,
-    man, metrics, pause, port_forward, probe, restart, run, status, top, try_out, validate,
-    version, wait,
+    apply, check_host, completion, condition, cp, create, delete, describe, events, exec, get,
+    image, logs, man, metrics, pause, port_forward, probe, rerun, restart, rollout, run, scale,
+    status, top, try_out, validate, version, wait,
 };
 
 /// Every verb except `help`, in the order of the help text.
-pub static VERBS: [&Verb; 27] = [
+pub static VERBS: [&Verb; 31] = [
     &run::VERB,
     &try_out::VERB,
     &status::VERB,
@@ -26,6 +26,10 @@ pub static VERBS: [&Verb; 27] = [
     &pause::PAUSE,
     &pause::RESUME,
     &apply::VERB,
+    &rollout::VERB,
+    &scale::VERB,
+    &create::VERB,
+    &rerun::VERB,
     &restart::VERB,
     &delete::VERB,
     &condition::VERB,

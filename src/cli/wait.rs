@@ -1,6 +1,9 @@
-//! The verb `wait`: waits until pods have reached a state, in kubectl's words.
+//! The verb `wait`: waits until pods and workloads have reached a state, in kubectl's words.
 //!
-//! Invariants: [`Waiting`] decides and is pure. [`run`] asks the daemon and prints.
+//! Invariants: [`Waiting`] decides and is pure. [`run`] asks the daemon and prints. Pods are waited for first, and then
+//! workloads, within the same time.
+
+mod workloads;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,6 +16,8 @@ use super::error::CliError;
 use super::jsonpath::{JsonPathError, Path, text};
 use super::names::{self, NameError};
 use super::problems::problem_lines;
+use super::workload_names::{Named, kind_of};
+use super::workload_pods::Target;
 use super::{columns, kinds};
 use crate::base::clock::Moment;
 use crate::base::clock::parse_go_duration;
@@ -34,12 +39,13 @@ usage: podprobe wait POD… --for=condition=TYPE[=True|False|Unknown] [--timeout
        podprobe wait POD… --for=delete [--timeout=TIME] [-n NAMESPACE] [--root DIR]
        podprobe wait POD… --for=jsonpath='{PATH}'[=VALUE] [--timeout=TIME] [-n NAMESPACE] [--root DIR]
 
-Waits until every POD is as asked, and says so of each. A pod that is not there yet is waited for, because its file may
-just have been written; one whose file is refused is not, nor one that this node rejects for good. Exit code 1: the time
-is over.
+Waits until every POD is as asked, and says so of each. POD may be a workload: KIND/NAME or KIND NAME…, as in 'wait
+job/backup --for=condition=Complete' or 'wait deploy/web --for=condition=Available'. What is not there yet is waited
+for, because its file may just have been written; what has a file that is refused is not, nor a pod that this node
+rejects for good, nor the end of a Job that has ended otherwise. Exit code 1: the time is over.
 
   --for=condition=Ready    the condition is True, or has the status after a second '='
-  --for=delete             the pod is gone, or another one has its name
+  --for=delete             it is gone, or another one has its name
   --for=jsonpath=PATH      the path finds something, or that value: --for=jsonpath='{.status.phase}'=Running
   --timeout=TIME           default 30s; 0 looks once
 ",
@@ -55,9 +61,11 @@ is over.
 pub struct Wait {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Names of the pods to wait for. There is at least one name.
+    /// Names of the pods to wait for.
     pub pods: Vec<String>,
-    /// Namespace of the pods; None means all namespaces.
+    /// The workloads to wait for. There is at least one pod or workload.
+    pub workloads: Vec<Named>,
+    /// Namespace of the pods and workloads; None means all namespaces.
     pub namespace: Option<String>,
     /// The state to wait for.
     pub goal: Goal,
@@ -79,26 +87,48 @@ pub enum Goal {
 fn parse(raw: &Raw) -> Result<Wait, String> {
     let words = raw.text_words()?;
     let usage = "podprobe wait POD… --for=condition=Ready";
-    let pods = match words.split_first() {
-        Some((kind, pods)) if kinds::is_pod_word(kind) && !pods.is_empty() => pods,
-        _ => &words[..],
-    };
-    if pods.is_empty() {
+    let targets = targets(&words)?;
+    if targets.is_empty() {
         return Err(format!("'wait' needs a pod: {usage}"));
     }
     let goal = raw
         .text("for")?
         .ok_or(format!("'wait' needs what to wait for: {usage}"))?;
+    let (mut pods, mut workloads) = (Vec::new(), Vec::new());
+    for target in targets {
+        match target {
+            Target::Pod(name) => pods.push(name),
+            Target::Workload(named) => workloads.push(named),
+        }
+    }
     Ok(Wait {
         root: raw.root()?,
-        pods: pods
-            .iter()
-            .map(|p| kinds::pod_name(p))
-            .collect::<Result<_, _>>()?,
+        pods,
+        workloads,
         namespace: raw.namespace()?,
         goal: self::goal(&goal)?,
         timeout: raw.text("timeout")?.map_or(Ok(TIMEOUT), |t| timeout(&t))?,
     })
+}
+
+/// Parses `pod NAME…`, `KIND NAME…` with a kind of workload, or names of pods and `KIND/NAME` in any order.
+fn targets(words: &[String]) -> Result<Vec<Target>, String> {
+    let kind = words.first().and_then(|word| kind_of(word));
+    let (words, kind) = match (words, kind) {
+        ([_, names @ ..], Some(kind)) if !names.is_empty() => (names, Some(kind)),
+        ([first, names @ ..], None) if kinds::is_pod_word(first) && !names.is_empty() => {
+            (names, None)
+        }
+        _ => (words, None),
+    };
+    let one = |word: &String| match kind {
+        Some(kind) if !word.contains('/') => Ok(Target::Workload(Named {
+            kind,
+            name: word.clone(),
+        })),
+        _ => Target::parse(word),
+    };
+    words.iter().map(one).collect()
 }
 
 fn goal(text: &str) -> Result<Goal, String> {
@@ -174,7 +204,7 @@ fn was_deleted(pod: &PodView) -> bool {
 
 /// A pod to wait for.
 #[derive(Clone, Debug, PartialEq)]
-struct Target {
+struct AwaitedPod {
     /// Name of the pod. Until the daemon has shown the pod, this name is the name that the user typed.
     name: String,
     /// UID of the pod for the goal `delete`. If only a pod with the same name and another UID is left, the pod is
@@ -185,12 +215,12 @@ struct Target {
 /// The pods that have not reached the state yet.
 struct Waiting<'a> {
     wait: &'a Wait,
-    left: Vec<Target>,
+    left: Vec<AwaitedPod>,
 }
 
 impl<'a> Waiting<'a> {
     fn new(wait: &'a Wait) -> Self {
-        let target = |name: &String| Target {
+        let target = |name: &String| AwaitedPod {
             name: name.clone(),
             uid: None,
         };
@@ -232,7 +262,7 @@ impl<'a> Waiting<'a> {
 
     fn find<'s>(
         &self,
-        target: &mut Target,
+        target: &mut AwaitedPod,
         snapshot: &'s Snapshot,
     ) -> Result<Option<&'s PodView>, CliError> {
         match names::resolve_all(snapshot, self.wait.namespace.as_deref(), &target.name) {
@@ -254,7 +284,7 @@ impl<'a> Waiting<'a> {
     /// Returns the lines to print when the time is over: kubectl's line for each pod, and why the pod has not
     /// reached the state.
     fn gave_up(&self, snapshot: &Snapshot) -> Vec<String> {
-        let of_one = |target: &Target| {
+        let of_one = |target: &AwaitedPod| {
             let namespace = self.wait.namespace.as_deref();
             let (name, why) = match names::resolve(snapshot, namespace, &target.name) {
                 Ok(pod) => (columns::name(pod), self.why(pod)),
@@ -309,7 +339,7 @@ fn rejected(pod: &PodView, why: &Rejection) -> String {
 
 /// Returns the pod to wait for with the goal `delete`: the pod that the first snapshot with this name showed. If
 /// that snapshot showed two pods with the name, returns the older pod.
-fn going<'s>(target: &mut Target, pods: &[&'s PodView]) -> Option<&'s PodView> {
+fn going<'s>(target: &mut AwaitedPod, pods: &[&'s PodView]) -> Option<&'s PodView> {
     let uid = target.uid.get_or_insert_with(|| {
         let oldest = pods.last().map(|pod| pod.uid());
         oldest.unwrap_or_default().to_owned()
@@ -328,12 +358,33 @@ fn refused(snapshot: &Snapshot, name: &str) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// Waits for the pods, and prints the name of each pod when the pod has reached the state.
+/// Waits for the pods and workloads, and prints the name of each when it has reached the state.
 ///
 /// # Errors
-/// Returns a [`CliError`] if the time is over, if a pod cannot reach the state, or if the daemon has ended.
+/// Returns a [`CliError`] if the time is over, if a pod or workload cannot reach the state, or if the daemon has ended.
 pub fn run(wait: &Wait, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let end = Moment::now() + wait.timeout;
+    let pods = match wait.pods.is_empty() {
+        true => true,
+        false => run_for_pods(wait, end, out, err)?,
+    };
+    let workloads = match wait.workloads.is_empty() {
+        true => true,
+        false => workloads::run(wait, end, out, err)?,
+    };
+    match pods && workloads {
+        true => Ok(()),
+        false => Err(CliError::Reported),
+    }
+}
+
+/// Waits for the pods. Returns false if the time is over.
+fn run_for_pods(
+    wait: &Wait,
+    end: Moment,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<bool, CliError> {
     let mut client = Client::connect(&wait.root)?;
     let mut waiting = Waiting::new(wait);
     let mut snapshot = Snapshot::clone(&*client.snapshot()?);
@@ -343,7 +394,7 @@ pub fn run(wait: &Wait, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), 
         }
         out.flush()?;
         if waiting.left.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let left = end.since(Moment::now());
         let update = match left.is_zero() {
@@ -355,7 +406,7 @@ pub fn run(wait: &Wait, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), 
                 .gave_up(&snapshot)
                 .iter()
                 .try_for_each(|line| writeln!(err, "{line}"))?;
-            return Err(CliError::Reported);
+            return Ok(false);
         };
         snapshot = snapshot.updated(update);
     }
@@ -386,6 +437,7 @@ mod tests {
         let ready = Wait {
             root: "/".into(),
             pods: vec!["web".into()],
+            workloads: Vec::new(),
             namespace: None,
             goal: Goal::Condition("Ready".into(), "True".into()),
             timeout: TIMEOUT,
@@ -408,6 +460,22 @@ mod tests {
             wait("wait a --for=delete --timeout=0").timeout,
             Duration::ZERO
         );
+        let web = || Named::of_kind("deploy/web").unwrap();
+        for line in [
+            "wait deploy web --for=delete",
+            "wait deployment.apps/web --for=delete",
+            "wait deploy deploy/web --for=delete",
+        ] {
+            let waits = wait(line);
+            assert_eq!(
+                (waits.pods, waits.workloads),
+                (vec![], vec![web()]),
+                "{line}"
+            );
+        }
+        let mixed = wait("wait a deploy/web pod/b job/c --for=delete");
+        assert_eq!(mixed.pods, ["a", "b"]);
+        assert_eq!(mixed.workloads, [web(), Named::of_kind("job/c").unwrap()]);
         let path = Path::parse("{.a[?(@.b==1)].c}").unwrap();
         assert_eq!(
             wait("wait a --for=jsonpath={.a[?(@.b==1)].c}=x=y").goal,

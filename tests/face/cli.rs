@@ -35,6 +35,7 @@ use podprobe::face::views::ProbeReport;
 use podprobe::face::views::history::{PodHistory, RunOutcome};
 use podprobe::face::views::{PodView, Snapshot, SnapshotUpdate};
 use podprobe::net::services::view::ServiceView;
+use podprobe::pods::controllers::view::{ChangeError, ChangeRequest, Changed, WorkloadList};
 use podprobe::pods::events::{Event, EventList};
 use podprobe::pods::prober::now::ProbeNowError;
 use podprobe::pods::prober::trace::Step;
@@ -42,15 +43,23 @@ use serde_json::{Value, json};
 
 use crate::support::skip;
 
-const HOUR: u64 = 3600;
-const DAY: u64 = 24 * HOUR;
+pub(crate) const HOUR: u64 = 3600;
+pub(crate) const DAY: u64 = 24 * HOUR;
 
-struct Fake {
+pub(crate) struct Fake {
     now: Mutex<Arc<Snapshot>>,
     changed: Condvar,
     asked: Mutex<Vec<(PauseTarget, Option<Duration>)>>,
     conditions: Mutex<Vec<(PodUid, ConditionChange)>>,
-    services: Mutex<Vec<ServiceView>>,
+    pub(crate) services: Mutex<Vec<ServiceView>>,
+    workloads: Mutex<WorkloadList>,
+    workloads_changed: Condvar,
+    /// The changes of workloads that were asked for.
+    pub(crate) changes: Mutex<Vec<ChangeRequest>>,
+    /// The answers to further changes, the last one first. Without any, a change is refused.
+    pub(crate) answers: Mutex<Vec<Result<Changed, ChangeError>>>,
+    /// The configuration.
+    pub(crate) config: Mutex<Value>,
     /// The events that a client has been told of.
     told: Mutex<Vec<Arc<Event>>>,
 }
@@ -127,6 +136,15 @@ impl Shown for Fake {
         self.services.lock().unwrap().clone()
     }
 
+    fn workloads(&self, after: Option<u64>, ceiling: Duration) -> WorkloadList {
+        let list = self.workloads.lock().unwrap();
+        let is_old = |list: &mut WorkloadList| after.is_some_and(|after| list.version <= after);
+        let waited = self
+            .workloads_changed
+            .wait_timeout_while(list, ceiling, is_old);
+        waited.unwrap().0.clone()
+    }
+
     fn objects(&self, kind: ObjectKind) -> Vec<Value> {
         let data = match kind {
             ObjectKind::ConfigMap => {
@@ -142,7 +160,7 @@ impl Shown for Fake {
     }
 
     fn config(&self) -> Value {
-        json!({"nodeName": "edge"})
+        self.config.lock().unwrap().clone()
     }
 
     fn version(&self) -> String {
@@ -214,6 +232,13 @@ impl Requests for Fake {
                 file: "/etc/podprobe/pods/web.json".into(),
             }),
         }
+    }
+
+    fn change_workload(&self, request: &ChangeRequest) -> Result<Changed, RequestError> {
+        self.changes.lock().unwrap().push(request.clone());
+        let refused = || Err(ChangeError::Refused(format!("{} stays", request.workload)));
+        let answer = self.answers.lock().unwrap().pop();
+        Ok(answer.unwrap_or_else(refused)?)
     }
 
     fn set_condition(
@@ -288,14 +313,14 @@ impl Health for Fake {
 }
 
 /// A root with a daemon's socket in it.
-struct World {
-    root: tempfile::TempDir,
-    backend: Arc<Fake>,
+pub(crate) struct World {
+    pub(crate) root: tempfile::TempDir,
+    pub(crate) backend: Arc<Fake>,
     _server: Server,
 }
 
 impl World {
-    fn new(pods: Vec<Value>, problems: Vec<Value>) -> Self {
+    pub(crate) fn new(pods: Vec<Value>, problems: Vec<Value>) -> Self {
         let root = tempfile::tempdir().unwrap();
         let backend = Arc::new(Fake {
             now: Mutex::default(),
@@ -303,6 +328,11 @@ impl World {
             asked: Mutex::default(),
             conditions: Mutex::default(),
             services: Mutex::default(),
+            workloads: Mutex::default(),
+            workloads_changed: Condvar::new(),
+            changes: Mutex::default(),
+            answers: Mutex::default(),
+            config: Mutex::new(json!({"nodeName": "edge"})),
             told: Mutex::default(),
         });
         let server = server::spawn(
@@ -320,14 +350,21 @@ impl World {
         world
     }
 
-    fn set(&self, version: u64, pods: Vec<Value>, problems: Vec<Value>) {
+    pub(crate) fn set(&self, version: u64, pods: Vec<Value>, problems: Vec<Value>) {
         let snapshot =
             json!({"version": version, "nodeName": "Edge", "pods": pods, "problems": problems});
         *self.backend.now.lock().unwrap() = serde_json::from_value(snapshot).unwrap();
         self.backend.changed.notify_all();
     }
 
-    fn command(&self, line: &str) -> Command {
+    /// Shows these workloads, which are `WorkloadView`s.
+    pub(crate) fn set_workloads(&self, version: u64, items: &[Value]) {
+        let list = json!({"version": version, "items": items});
+        *self.backend.workloads.lock().unwrap() = serde_json::from_value(list).unwrap();
+        self.backend.workloads_changed.notify_all();
+    }
+
+    pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_podprobe"));
         command
             .args(line.split_whitespace())
@@ -337,12 +374,12 @@ impl World {
         command
     }
 
-    fn run(&self, line: &str) -> Output {
+    pub(crate) fn run(&self, line: &str) -> Output {
         self.command(line).output().unwrap()
     }
 
     #[track_caller]
-    fn check(&self, line: &str, expected: &str) {
+    pub(crate) fn check(&self, line: &str, expected: &str) {
         let output = self.run(line);
         assert_eq!(
             text(&output.stdout),
@@ -354,7 +391,7 @@ impl World {
     }
 
     #[track_caller]
-    fn check_failure(&self, line: &str, code: i32, expected: &str) {
+    pub(crate) fn check_failure(&self, line: &str, code: i32, expected: &str) {
         let output = self.run(line);
         assert_eq!(
             (text(&output.stderr).as_str(), output.status.code()),
@@ -363,16 +400,16 @@ impl World {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn ago(seconds: u64) -> Value {
+pub(crate) fn ago(seconds: u64) -> Value {
     serde_json::to_value(Time::from(SystemTime::now() - Duration::from_secs(seconds))).unwrap()
 }
 
 /// A running, ready pod with one container.
-fn pod(namespace: &str, name: &str) -> Value {
+pub(crate) fn pod(namespace: &str, name: &str) -> Value {
     let status = json!({"phase": "Running", "podIP": "10.0.0.7", "podIPs": [{"ip": "10.0.0.7"}], "qosClass": "BestEffort", "startTime": ago(5 * DAY),
         "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": null}],
         "containerStatuses": [{"name": "main", "ready": true, "restartCount": 0, "image": "app:1", "imageID": "sha256:1", "containerID": "podprobe://ab",
@@ -551,7 +588,7 @@ fn probed() -> Value {
 }
 
 #[track_caller]
-fn check_output(output: &Output, code: i32, stdout: &str, stderr: &str) {
+pub(crate) fn check_output(output: &Output, code: i32, stdout: &str, stderr: &str) {
     assert_eq!(
         (
             text(&output.stdout).as_str(),
@@ -1265,7 +1302,7 @@ fn a_watch_tells_of_a_new_pod_with_an_age() {
 }
 
 /// Ends a child also when the test fails.
-struct Killed(Child);
+pub(crate) struct Killed(pub(crate) Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
@@ -1414,7 +1451,7 @@ fn what_a_container_says_does_not_act_on_the_terminal() {
     assert_eq!(json["items"][0]["metadata"]["labels"]["a"], EVIL);
 }
 
-fn with_logs(world: &World, containers: &[&str], restarts: u32, running: bool) -> Value {
+pub(crate) fn with_logs(world: &World, containers: &[&str], restarts: u32, running: bool) -> Value {
     let mut pod = pod("default", "web");
     let state = if running {
         json!({"running": {"startedAt": null}})
@@ -1431,7 +1468,7 @@ fn with_logs(world: &World, containers: &[&str], restarts: u32, running: bool) -
     pod
 }
 
-fn write_log(root: &Path, file: &str, text: &str) {
+pub(crate) fn write_log(root: &Path, file: &str, text: &str) {
     let path = root.join("logs").join(file);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let lines: String = text

@@ -10,3 +10,5 @@ mod status_page;
 mod support;
 mod terminal;
 mod verbs;
+mod workload_manifests;
+mod workloads;

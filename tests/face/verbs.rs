@@ -359,10 +359,9 @@ mod tests {
             format!("apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: {name}}}\n---\n")
         };
         let service = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shop}\n";
-        let both = of("Deployment", "web") + &of("ServiceAccount", "web") + service;
+        let both = of("NetworkPolicy", "web") + &of("ServiceAccount", "web") + service;
         let file = write(&day, "shop.yaml", &both);
-        let line =
-            "Deployment \"web\": not run here: write what is under its spec.template as a Pod";
+        let line = "NetworkPolicy \"web\": not run here: it is NOT enforced: nothing restricts the connections of pods here";
         let (code, out, _) = client(&day, &format!("validate {}", path(&file)));
         assert_eq!(code, Some(0));
         let mut lines = out.lines();
@@ -391,13 +390,13 @@ mod tests {
         assert!(out.ends_with(&format!("\n{shown}")), "{out}");
 
         // A file of which nothing is left is refused by all of them.
-        let alone = write(&day, "alone.yaml", of("Deployment", "web"));
+        let alone = write(&day, "alone.yaml", of("NetworkPolicy", "web"));
         let (code, out, _) = client(&day, &format!("validate {}", path(&alone)));
         assert_eq!(code, Some(1));
-        assert!(out.contains("not run here: write what is under"), "{out}");
+        assert!(out.contains("not run here: it is NOT enforced"), "{out}");
         let (code, _, err) = client(&day, &format!("apply -f {}", path(&alone)));
         assert_eq!(code, Some(1));
-        assert!(err.contains("not run here: write what is under"), "{err}");
+        assert!(err.contains("not run here: it is NOT enforced"), "{err}");
         // One that means nothing here is well, and is not written.
         let quiet = write(&day, "quiet.yaml", of("Namespace", "shop"));
         let (code, out, err) = client(&day, &format!("apply -f {}", path(&quiet)));

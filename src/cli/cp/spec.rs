@@ -7,6 +7,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use crate::cli::workload_names::Named;
+
 /// A side of a copy: its source or its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -23,7 +25,7 @@ pub enum Side {
 pub struct Place {
     /// Namespace of the pod, if the argument names it.
     pub namespace: Option<String>,
-    /// Name of the pod.
+    /// Name of the pod, or a workload that has pods, such as `deployment/web`.
     pub pod: String,
     /// Path in the container, not empty. A relative path starts at `/`.
     pub path: String,
@@ -54,11 +56,14 @@ pub fn parse(word: &OsStr) -> Result<Side, String> {
         .to_str()
         .ok_or_else(|| format!("a path in a container must be valid UTF-8, not '{shown}'"))?;
     let (pod, path) = text.split_once(':').ok_or_else(wrong)?;
+    let is_workload = |word: &str| Named::of_kind(word).is_some_and(|of| !of.name.contains('/'));
+    // A namespace with the name of a kind is given by -n.
     let (namespace, pod) = match pod.split_once('/') {
-        Some((namespace, pod)) => (Some(namespace), pod),
-        None => (None, pod),
+        Some((namespace, rest)) if !is_workload(pod) => (Some(namespace), rest),
+        _ => (None, pod),
     };
-    if pod.is_empty() || pod.contains('/') || namespace == Some("") {
+    let is_name = !pod.contains('/') || is_workload(pod);
+    if pod.is_empty() || !is_name || namespace == Some("") {
         return Err(wrong());
     }
     if path.is_empty() {
@@ -95,6 +100,9 @@ mod tests {
         check("web:/etc/hosts", place(None, "web", "/etc/hosts"));
         check("n/web:a:b", place(Some("n"), "web", "a:b"));
         check("web:a/b", place(None, "web", "a/b"));
+        check("deploy/web:/a", place(None, "deploy/web", "/a"));
+        check("n/sts/db:/a", place(Some("n"), "sts/db", "/a"));
+        check("n/deploy:/a", place(Some("n"), "deploy", "/a"));
         for word in ["file", "dir/file", "/a:b", "./a:b", "../web:x", "."] {
             check(word, Side::Node(word.into()));
         }

@@ -1,4 +1,4 @@
-//! The containers in the output of `describe pod`, in kubectl's layout.
+//! The containers of a pod or a template in the output of `describe`, in kubectl's layout.
 
 use serde_json::Value;
 
@@ -12,13 +12,14 @@ use crate::cli::probe_text::probe_text;
 use crate::cli::{human, pull_text};
 use crate::engine::images::ImagePull;
 
-/// Writes the section for one list of the pod's containers, unless the list is empty.
+/// Writes the section for one list of the pod's containers, unless the list is empty. `indent` stands before the title,
+/// and a part of it before the names.
 pub(super) fn all(
     w: &mut String,
-    title: &str,
+    (indent, title): (&str, &str),
     (pod, field): (&Value, &str),
     statuses: &[ContainerStatus],
-    (pulls, now): (&[ImagePull], Time),
+    pulls: Option<(&[ImagePull], Time)>,
 ) {
     let list = pod["spec"][field]
         .as_array()
@@ -27,17 +28,19 @@ pub(super) fn all(
     if list.is_empty() {
         return;
     }
-    put!(w, "{title}:");
+    put!(w, "{indent}{title}:");
+    let indent = if indent.is_empty() { "" } else { " " };
     for c in list {
         let name = c["name"].as_str().unwrap_or_default();
-        put!(w, "  {name}:");
+        put!(w, "  {indent}{name}:");
         let status = statuses.iter().find(|s| s.name == name);
         basics(w, c, status);
         if let Some(status) = status {
             state(w, "State", &status.state);
         }
-        for p in pulls.iter().filter(|p| needs(pod, c, &p.image)) {
-            pull(w, p, now);
+        if let Some((pulls, now)) = pulls {
+            let of_container = pulls.iter().filter(|p| needs(pod, c, &p.image));
+            of_container.for_each(|p| pull(w, p, now));
         }
         if let Some(status) = status {
             since_the_start(w, status);

@@ -1,55 +1,67 @@
-//! The verb `describe`: shows a pod in kubectl's layout. podprobe adds the pod's file, the fields without effect,
-//! and the reason why an older version of the file is in use.
+//! The verb `describe`: shows a pod or a workload in kubectl's layout. podprobe adds the file, the fields without
+//! effect, and the reason why an older version of the file is in use.
 
 mod containers;
 mod environment;
+mod events;
 pub(super) mod history;
 pub(super) mod lines;
+pub(super) mod template;
 mod volumes;
+mod workload;
+mod workloads;
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use serde_json::Value;
-
-use self::lines::{labels, line, put};
-use super::args::{self, ALL_NAMESPACES, NAMESPACE, ROOT, Raw};
+use self::lines::{annotations, labels, line, listed, put};
+use super::args::{self, ALL_NAMESPACES, NAMESPACE, ROOT, Raw, SELECTOR};
 use super::client::Client;
 use super::columns::{self, string_map};
 use super::error::CliError;
 use super::problems::write_stalled;
-use super::terminal::one_line;
-use super::{human, kinds, names, services, tabwriter};
+use super::{human, kinds, names, services, tabwriter, workload_names};
 use crate::base::clock::Time;
 use crate::face::views::findings::{self, Finding, Severity};
 use crate::face::views::hints::hint;
 use crate::face::views::history::PodHistory;
 use crate::face::views::{PodView, Snapshot};
-use crate::pods::events::Event;
-
-/// The length in characters beyond which an annotation gets lines of its own, as with kubectl.
-const MAX_ANNOTATION: usize = 140;
 
 /// The verb `describe`.
 pub const VERB: args::Verb = args::Verb {
     name: "describe",
     summary: &[
         ("describe pod NAME", "show all that is known of a pod"),
+        ("describe deployment NAME", "show how far a rollout is; also job, …"),
         ("describe service NAME", "show which pods get traffic, and why not"),
     ],
     help: "\
 usage: podprobe describe pod [NAME]… [-n NAMESPACE | -A] [--root DIR]
        podprobe describe service [NAME]… [-n NAMESPACE | -A] [--root DIR]
+       podprobe describe KIND [NAME]… [-l SELECTOR] [-n NAMESPACE | -A] [--root DIR]
 
-Shows all that is known of pods: what is wrong and what to do, state, how far pulls are, conditions, the last 32 results
+KIND is deployment, replicaset, replicationcontroller, daemonset, statefulset, job or cronjob. Shows all that is known of pods: what is wrong and what to do, state, how far pulls are, conditions, the last 32 results
 of each probe, why containers were restarted, events, the file, and which of its fields have no effect. Of a service:
-its addresses and endpoints, and for each pod whether it gets traffic, and why not. Control characters in what a
+its addresses and endpoints, and for each pod whether it gets traffic, and why not. Of what makes pods: its template,
+conditions and events, what it waits for, and what verbs have changed against its file. Control characters in what a
 container said are shown as ^X.
+
+  -l, --selector LABELS    of a KIND that makes pods, those that have these labels
+  -n, --namespace NS       of one namespace; default all
 ",
-    options: &[ROOT, NAMESPACE, ALL_NAMESPACES],
+    options: &[ROOT, NAMESPACE, ALL_NAMESPACES, SELECTOR],
     run: |raw, out, err| {
+        let first = raw.words.first().and_then(|word| word.to_str());
+        if first.is_some_and(workload_names::is_word) {
+            let asked = workloads::parse(raw).map_err(CliError::Usage)?;
+            workloads::run(&asked, out, err)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if raw.has(SELECTOR.name) {
+            let text = "-l goes with what makes pods, such as 'describe deployment'";
+            return Err(CliError::Usage(text.into()));
+        }
         if raw.words.first().is_some_and(|w| services::is_word(w)) {
             services::run(&services::parse(raw).map_err(CliError::Usage)?, out, err)?;
             return Ok(ExitCode::SUCCESS);
@@ -73,7 +85,7 @@ pub struct Describe {
 fn parse(raw: &Raw) -> Result<Describe, String> {
     Ok(Describe {
         root: raw.root()?,
-        names: kinds::pod_names(raw, &["pod", "service"])?,
+        names: kinds::pod_names(raw, &["pod", "service", "deployment"])?,
         // Without -n, pods of all namespaces are described, so -A changes nothing.
         namespace: raw.namespaces()?.0,
     })
@@ -142,21 +154,21 @@ pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
     head(&mut w, pod, findings::of_pod(pod, history, now));
     containers::all(
         &mut w,
-        "Init Containers",
+        ("", "Init Containers"),
         (&pod.object, "initContainers"),
         &pod.status.init_container_statuses,
-        (&pod.pulls, now),
+        Some((&pod.pulls, now)),
     );
     containers::all(
         &mut w,
-        "Containers",
+        ("", "Containers"),
         (&pod.object, "containers"),
         &pod.status.container_statuses,
-        (&pod.pulls, now),
+        Some((&pod.pulls, now)),
     );
     readiness_gates(&mut w, pod);
     conditions(&mut w, pod);
-    volumes::volumes(&mut w, &pod.object["spec"]["volumes"]);
+    volumes::volumes(&mut w, "", &pod.object["spec"]["volumes"]);
     line(&mut w, "QoS Class", &pod.status.qos_class);
     labels(
         &mut w,
@@ -165,7 +177,7 @@ pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
     );
     file(&mut w, pod);
     history::all(&mut w, history, &pod.paused, now);
-    events(&mut w, &pod.events, now);
+    events::write(&mut w, &pod.events, now);
     tabwriter::align(&w, 0, 2)
 }
 
@@ -178,7 +190,7 @@ fn head(w: &mut String, pod: &PodView, finding: Option<Finding>) {
         line(w, "Start Time", &human::date(start));
     }
     labels(w, "Labels", string_map(&meta["labels"]));
-    annotations(w, &meta["annotations"]);
+    annotations(w, "Annotations", &meta["annotations"]);
     line(
         w,
         "Status",
@@ -229,32 +241,6 @@ fn network(w: &mut String, pod: &PodView) {
     }
 }
 
-fn annotations(w: &mut String, map: &Value) {
-    let map = string_map(map);
-    if map.is_empty() {
-        line(w, "Annotations", "<none>");
-    }
-    for (i, (key, value)) in map.iter().enumerate() {
-        let title = if i == 0 { "Annotations:" } else { "" };
-        let value = value.strip_suffix('\n').unwrap_or(value);
-        if key.len() + value.len() + 2 <= MAX_ANNOTATION && !value.contains('\n') {
-            put!(w, "{title}\t{key}: {value}");
-            continue;
-        }
-        put!(w, "{title}\t{key}:");
-        for part in value.split('\n') {
-            put!(w, "\t  {}", shorten(part, MAX_ANNOTATION - 2));
-        }
-    }
-}
-
-fn shorten(s: &str, max: usize) -> String {
-    match s.char_indices().nth(max) {
-        Some((at, _)) => format!("{}...", &s[..at]),
-        None => s.into(),
-    }
-}
-
 fn readiness_gates(w: &mut String, pod: &PodView) {
     let gates = columns::readiness_gates(pod);
     if gates.is_empty() {
@@ -299,36 +285,7 @@ fn file(w: &mut String, pod: &PodView) {
             error.replace('\n', "\n\t")
         );
     }
-    for (i, warning) in pod.warnings.iter().enumerate() {
-        put!(
-            w,
-            "{}\t{}",
-            if i == 0 { "Warnings:" } else { "" },
-            warning.replace('\n', "\n\t")
-        );
-    }
-}
-
-fn events(w: &mut String, events: &[Arc<Event>], now: Time) {
-    if events.is_empty() {
-        return line(w, "Events", "<none>");
-    }
-    put!(
-        w,
-        "Events:\n  Type\tReason\tAge\tFrom\tMessage\n  ----\t------\t----\t----\t-------"
-    );
-    for e in events {
-        let age = human::last_seen(e.count, e.first_timestamp, e.last_timestamp, now);
-        // A message of several lines, such as a probe's output, becomes one row. kubectl only trims such a
-        // message.
-        put!(
-            w,
-            "  {:?}\t{}\t{age}\tpodprobe\t{}",
-            e.type_,
-            e.reason,
-            one_line(e.message.trim())
-        );
-    }
+    listed(w, "Warnings", &pod.warnings);
 }
 
 #[cfg(test)]

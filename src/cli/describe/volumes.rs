@@ -1,20 +1,22 @@
-//! The volumes of a pod in the output of `describe pod`, in kubectl's layout.
+//! The volumes of a pod or a template in the output of `describe`, in kubectl's layout.
 
 use serde_json::Value;
 
-use super::lines::{line, put, scalar};
+use super::lines::{put, scalar};
 
 /// The lines below a volume's name, each with its title and value.
 type Rows = Vec<(&'static str, String)>;
 
-pub(super) fn volumes(w: &mut String, list: &Value) {
+/// Writes the section of the volumes. `indent` stands before the title, and a part of it before the names.
+pub(super) fn volumes(w: &mut String, indent: &str, list: &Value) {
     let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
     if list.is_empty() {
-        return line(w, "Volumes", "<none>");
+        return put!(w, "{indent}Volumes:\t<none>");
     }
-    put!(w, "Volumes:");
+    put!(w, "{indent}Volumes:");
+    let indent = if indent.is_empty() { "" } else { " " };
     for v in list {
-        put!(w, "  {}:", text(&v["name"]));
+        put!(w, "  {indent}{}:", text(&v["name"]));
         for (title, value) in rows(v) {
             put!(w, "    {title}:\t{value}");
         }
@@ -164,7 +166,7 @@ mod tests {
             {"name": "h", "image": {"reference": "data:1", "pullPolicy": "Never"}},
         ]);
         let mut w = String::new();
-        volumes(&mut w, &list);
+        volumes(&mut w, "", &list);
         let expected = "\
 Volumes:
   a:

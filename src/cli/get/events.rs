@@ -1,5 +1,5 @@
 //! The form `get events`: lists events in the columns of `kubectl events`, once or continuously. Each NAME on the
-//! command line is the name of a pod.
+//! command line is the name of a pod, or of a workload with its kind.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,13 +9,17 @@ use serde_json::json;
 use super::Get;
 use super::item::{Found, Item};
 use super::printer::Printer;
+use crate::api::workload::WorkloadKind;
 use crate::base::clock::Time;
 use crate::cli::client::Client;
 use crate::cli::error::CliError;
 use crate::cli::terminal::one_line;
+use crate::cli::workload_names::Named;
 use crate::cli::{human, names};
-use crate::face::views::Snapshot;
 use crate::pods::events::{Event, EventList};
+
+/// The kind of the object of most events.
+const POD: &str = "Pod";
 
 /// Returns the requested events, the latest last.
 ///
@@ -25,7 +29,7 @@ pub fn find(get: &Get, client: &mut Client, list: &EventList) -> Result<Found, C
     let without = names_without(get, list);
     let missing = match without.is_empty() {
         true => Vec::new(),
-        false => unknown(get, &*client.snapshot()?, &without),
+        false => unknown(get, client, &without)?,
     };
     Ok(Found {
         items: items(&select(get, list), Time::now()),
@@ -53,12 +57,16 @@ pub fn watch(
     }
 }
 
-fn is_of(event: &Event, pod: &str, node_name: &str) -> bool {
-    let suffixed = || format!("{pod}-{}", node_name.to_lowercase());
-    event.pod == pod || event.pod == suffixed()
+/// Tells whether an event is about the object of this name: `web` of a pod, `Deployment/web` of a workload.
+fn is_of(event: &Event, name: &str, node_name: &str) -> bool {
+    if let Some((kind, name)) = name.split_once('/') {
+        return event.kind == kind && event.pod == name;
+    }
+    let suffixed = || format!("{name}-{}", node_name.to_lowercase());
+    event.kind == POD && (event.pod == name || event.pod == suffixed())
 }
 
-/// Selects the requested events by the names of their pods. The list of pods is not used, because a removed pod
+/// Selects the requested events by the names of their objects. The list of pods is not used, because a removed pod
 /// may still have events.
 fn select(get: &Get, list: &EventList) -> Vec<Arc<Event>> {
     let named = |e: &&Arc<Event>| {
@@ -79,14 +87,19 @@ fn names_without<'a>(get: &'a Get, list: &EventList) -> Vec<&'a String> {
     get.names.iter().filter(has_none).collect()
 }
 
-/// Returns an error for each of these names that is not the name of a pod.
-fn unknown(get: &Get, snapshot: &Snapshot, names: &[&String]) -> Vec<String> {
-    let resolved = names
-        .iter()
-        .map(|name| names::resolve(snapshot, get.namespace.as_deref(), name));
-    resolved
-        .filter_map(|r| r.err().map(|e| e.to_string()))
-        .collect()
+/// Returns an error for each of these names for which there is no pod and no workload.
+fn unknown(get: &Get, client: &mut Client, names: &[&String]) -> Result<Vec<String>, CliError> {
+    let snapshot = client.snapshot()?;
+    let workloads = client.workloads(None)?;
+    let namespace = get.namespace.as_deref();
+    let of_one = |name: &&String| match Named::of_kind(name) {
+        Some(named) => named.find(&workloads.items, namespace).err(),
+        None => {
+            let pod = names::resolve(&snapshot, namespace, name);
+            pod.err().map(|e| e.to_string())
+        }
+    };
+    Ok(names.iter().filter_map(of_one).collect())
 }
 
 fn items(events: &[Arc<Event>], now: Time) -> Vec<Item> {
@@ -105,12 +118,12 @@ fn cells(e: &Event, now: Time) -> [String; 5] {
         human::last_seen(e.count, e.first_timestamp, e.last_timestamp, now),
         format!("{:?}", e.type_),
         e.reason.clone(),
-        format!("pod/{}", e.pod),
+        format!("{}/{}", e.kind.to_lowercase(), e.pod),
         one_line(e.message.trim()),
     ]
 }
 
-/// Returns the name of an event: the name of its pod, and a hash that no other kept event has.
+/// Returns the name of an event: the name of its object, and a hash that no other kept event has.
 fn name(e: &Event) -> String {
     let parts = [&e.uid, &e.field_path, &e.reason, &e.message];
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
@@ -122,8 +135,9 @@ fn name(e: &Event) -> String {
 }
 
 fn object(e: &Event) -> serde_json::Value {
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "namespace": e.namespace, "name": e.pod, "uid": e.uid, "fieldPath": e.field_path});
-    json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": name(e), "namespace": e.namespace}, "involvedObject": pod,
+    let version = WorkloadKind::named(&e.kind).map_or("v1", WorkloadKind::api_version);
+    let of = json!({"apiVersion": version, "kind": e.kind, "namespace": e.namespace, "name": e.pod, "uid": e.uid, "fieldPath": e.field_path});
+    json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": name(e), "namespace": e.namespace}, "involvedObject": of,
         "type": e.type_, "reason": e.reason, "message": e.message, "source": {"component": "podprobe"}, "count": e.count,
         "firstTimestamp": e.first_timestamp, "lastTimestamp": e.last_timestamp})
 }
@@ -192,6 +206,37 @@ mod tests {
             select(&get, &list).len()
         };
         assert_eq!((of_type("warning"), of_type("normal")), (3, 0));
+    }
+
+    #[test]
+    fn events_of_a_workload_are_named_with_its_kind() {
+        let mut of_workload = event("web", "default", 1);
+        of_workload.kind = "Deployment".into();
+        let list = EventList {
+            version: 1,
+            node_name: "edge".into(),
+            events: vec![
+                Arc::new(of_workload.clone()),
+                Arc::new(event("web", "default", 1)),
+            ],
+        };
+        let kinds = |name: &str| {
+            let get = Get {
+                names: vec![name.to_owned()],
+                ..Get::default()
+            };
+            let all = select(&get, &list);
+            all.iter().map(|e| e.kind.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(kinds("web"), ["Pod"]);
+        assert_eq!(kinds("Deployment/web"), ["Deployment"]);
+        assert!(kinds("Job/web").is_empty());
+        assert_eq!(cells(&of_workload, Time::now())[3], "deployment/web");
+        let of = &object(&of_workload)["involvedObject"];
+        assert_eq!(
+            (&of["apiVersion"], &of["kind"]),
+            (&json!("apps/v1"), &json!("Deployment"))
+        );
     }
 
     #[test]

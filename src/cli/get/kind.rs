@@ -1,12 +1,16 @@
 //! The kinds that `get` lists, with their words on the command line and the columns of their tables.
 
 use super::super::suggest::did_you_mean;
+use crate::api::workload::WorkloadKind;
+use crate::face::views::workloads;
 
 /// A kind of objects that `get` lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Pods, and pod files that are refused.
     Pods,
+    /// Workloads of a kind: what makes pods from a template.
+    Workload(WorkloadKind),
     /// The probes of pods, which kubectl does not list.
     Probes,
     /// Events of pods.
@@ -45,8 +49,15 @@ pub struct Facts {
 
 impl Kind {
     /// Every kind, in the order of the help text.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 17] = [
         Self::Pods,
+        Self::Workload(WorkloadKind::Deployment),
+        Self::Workload(WorkloadKind::ReplicaSet),
+        Self::Workload(WorkloadKind::ReplicationController),
+        Self::Workload(WorkloadKind::DaemonSet),
+        Self::Workload(WorkloadKind::StatefulSet),
+        Self::Workload(WorkloadKind::Job),
+        Self::Workload(WorkloadKind::CronJob),
         Self::Probes,
         Self::Events,
         Self::Images,
@@ -58,16 +69,32 @@ impl Kind {
         Self::PersistentVolumeClaims,
     ];
 
-    /// Returns the kind for this word.
+    /// Returns the kind for this word. As with kubectl, the API group may follow the word, with the version before it:
+    /// `deployments.apps` or `deployments.v1.apps`. Upper and lower case are equal.
     pub fn of(word: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.facts().words.contains(&word))
+        let word = word.to_ascii_lowercase();
+        let (name, group) = match word.split_once('.') {
+            Some((name, group)) => (name, Some(group.strip_prefix("v1.").unwrap_or(group))),
+            None => (word.as_str(), None),
+        };
+        let is_it = |facts: Facts| {
+            let own = facts.prefix.split_once('.').map(|(_, own)| own);
+            facts.words.contains(&name) && (group.is_none() || group == own)
+        };
+        Self::ALL.into_iter().find(|kind| is_it(kind.facts()))
     }
 
     /// Returns the plural word, such as `pods` or `services`.
     pub fn plural(self) -> &'static str {
         self.facts().words[0]
+    }
+
+    /// Returns the word for the kind in front of a name that is not found, such as `pods` or `deployments.apps`.
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::Workload(kind) => workloads::plural(kind),
+            other => other.plural(),
+        }
     }
 
     /// Returns the fixed properties of the kind.
@@ -89,6 +116,7 @@ impl Kind {
                 has_labels: true,
                 is_watched: true,
             },
+            Self::Workload(kind) => of_workload(kind),
             Self::Probes => Facts {
                 words: &["probes", "probe"],
                 prefix: "probe",
@@ -175,8 +203,86 @@ impl Kind {
     }
 }
 
-/// The word `all`, and the kinds for which it stands: pods and services, as with kubectl.
-const ALL: (&str, [Kind; 2]) = ("all", [Kind::Pods, Kind::Services]);
+/// The columns of ReplicaSets and ReplicationControllers.
+const REPLICAS: &[&str] = &["NAME", "DESIRED", "CURRENT", "READY", "AGE"];
+/// The columns that `-o wide` adds for workloads.
+const WIDE: &[&str] = &["CONTAINERS", "IMAGES", "SELECTOR", "FILE"];
+
+/// Returns the fixed properties of a kind of workload. The columns are kubectl's, and then the file.
+fn of_workload(kind: WorkloadKind) -> Facts {
+    let (words, columns): (&'static [&'static str], &'static [&'static str]) = match kind {
+        WorkloadKind::Deployment => (
+            &["deployments", "deployment", "deploy"],
+            &["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"],
+        ),
+        WorkloadKind::ReplicaSet => (&["replicasets", "replicaset", "rs"], REPLICAS),
+        WorkloadKind::ReplicationController => (
+            &["replicationcontrollers", "replicationcontroller", "rc"],
+            REPLICAS,
+        ),
+        WorkloadKind::DaemonSet => (
+            &["daemonsets", "daemonset", "ds"],
+            &[
+                "NAME",
+                "DESIRED",
+                "CURRENT",
+                "READY",
+                "UP-TO-DATE",
+                "AVAILABLE",
+                "NODE SELECTOR",
+                "AGE",
+            ],
+        ),
+        WorkloadKind::StatefulSet => (
+            &["statefulsets", "statefulset", "sts"],
+            &["NAME", "READY", "AGE"],
+        ),
+        WorkloadKind::Job => (
+            &["jobs", "job"],
+            &["NAME", "STATUS", "COMPLETIONS", "DURATION", "AGE"],
+        ),
+        WorkloadKind::CronJob => (
+            &["cronjobs", "cronjob", "cj"],
+            &[
+                "NAME",
+                "SCHEDULE",
+                "TIMEZONE",
+                "SUSPEND",
+                "ACTIVE",
+                "LAST SCHEDULE",
+                "AGE",
+            ],
+        ),
+    };
+    let wide = match kind {
+        WorkloadKind::StatefulSet => &["CONTAINERS", "IMAGES", "FILE"],
+        _ => WIDE,
+    };
+    Facts {
+        words,
+        prefix: workloads::word(kind),
+        columns,
+        wide,
+        has_labels: true,
+        is_watched: true,
+    }
+}
+
+/// The word `all`, and the kinds for which it stands, in kubectl's order.
+const ALL: (&str, [Kind; 9]) = (
+    "all",
+    [
+        Kind::Pods,
+        Kind::Workload(WorkloadKind::ReplicationController),
+        Kind::Services,
+        Kind::Workload(WorkloadKind::DaemonSet),
+        Kind::Workload(WorkloadKind::Deployment),
+        Kind::Workload(WorkloadKind::ReplicaSet),
+        Kind::Workload(WorkloadKind::StatefulSet),
+        Kind::Workload(WorkloadKind::CronJob),
+        Kind::Workload(WorkloadKind::Job),
+    ],
+);
 
 /// A kind and the requested names; an empty list means all objects of the kind.
 pub type Asked = (Kind, Vec<String>);
@@ -257,8 +363,11 @@ fn named(kind: Kind, word: &str) -> Result<String, String> {
     };
     match Kind::of(before) {
         Some(other) if other == kind && !name.is_empty() => Ok(name.to_owned()),
-        // Probes and events are requested by the name of a pod.
+        // Probes and events are requested by the name of a pod, and events also by the name of a workload.
         Some(Kind::Pods) if kind == Kind::Probes || kind == Kind::Events => Ok(name.to_owned()),
+        Some(Kind::Workload(of)) if kind == Kind::Events && !name.is_empty() => {
+            Ok(format!("{of}/{name}"))
+        }
         _ if matches!(kind, Kind::Probes | Kind::Images) => Ok(word.to_owned()),
         _ => Err(format!(
             "'{word}' is none of the {}; several kinds are 'get pods,services', or KIND/NAME each",
@@ -311,13 +420,10 @@ mod tests {
         let both: &[(Kind, &[&str])] = &[(Kind::Services, &[]), (Kind::Endpoints, &[])];
         check_several("svc,ep", Ok(both));
         check_several("svc,ep,services", Ok(both));
-        check_several("all", Ok(&[(Kind::Pods, &[]), (Kind::Services, &[])]));
-        let with_cm: &[(Kind, &[&str])] = &[
-            (Kind::Pods, &[]),
-            (Kind::Services, &[]),
-            (Kind::ConfigMaps, &[]),
-        ];
-        check_several("all,cm", Ok(with_cm));
+        let all: Vec<(Kind, &[&str])> = ALL.1.iter().map(|kind| (*kind, &[][..])).collect();
+        check_several("all", Ok(&all));
+        let with_cm = [all, vec![(Kind::ConfigMaps, &[])]].concat();
+        check_several("all,cm", Ok(&with_cm));
         let named: &[(Kind, &[&str])] = &[(Kind::Services, &["web"]), (Kind::Endpoints, &["web"])];
         check_several("svc,ep web", Ok(named));
         let pairs: &[(Kind, &[&str])] = &[(Kind::Pods, &["a", "c"]), (Kind::Services, &["b"])];
@@ -343,11 +449,47 @@ mod tests {
         check("pods pod/a b", Ok((Kind::Pods, &["a", "b"])));
         check("svc/web", Ok((Kind::Services, &["web"])));
         check("events pod/a", Ok((Kind::Events, &["a"])));
+        check("events deploy/a", Ok((Kind::Events, &["Deployment/a"])));
         check("probes a/main pod/b", Ok((Kind::Probes, &["a/main", "b"])));
         check(
             "images docker.io/library/a:1",
             Ok((Kind::Images, &["docker.io/library/a:1"])),
         );
+    }
+
+    #[test]
+    fn workloads_have_kubectls_words() {
+        let of = |kind| Kind::Workload(kind);
+        for (words, kind) in [
+            (
+                "deployments deployment deploy Deployment",
+                WorkloadKind::Deployment,
+            ),
+            (
+                "deployment.apps deploy.apps deployments.v1.apps",
+                WorkloadKind::Deployment,
+            ),
+            (
+                "replicasets replicaset rs rs.apps",
+                WorkloadKind::ReplicaSet,
+            ),
+            (
+                "replicationcontrollers rc",
+                WorkloadKind::ReplicationController,
+            ),
+            ("daemonsets daemonset ds", WorkloadKind::DaemonSet),
+            ("statefulsets statefulset sts", WorkloadKind::StatefulSet),
+            ("jobs job job.batch", WorkloadKind::Job),
+            ("cronjobs cronjob cj cronjobs.batch", WorkloadKind::CronJob),
+        ] {
+            for word in words.split(' ') {
+                check(word, Ok((of(kind), &[])));
+                check(&format!("{word}/web"), Ok((of(kind), &["web"])));
+            }
+        }
+        assert_eq!(Kind::of("deployments.batch"), None);
+        assert_eq!(Kind::of("rc.apps"), None);
+        assert_eq!(Kind::of("pods.apps"), None);
     }
 
     #[test]
@@ -363,7 +505,7 @@ mod tests {
 
     #[test]
     fn what_is_no_kind_gets_the_likely_one_or_the_command_for_a_pod() {
-        let all = "pods, probes, events, images, services, endpoints, endpointslices, configmaps, secrets, persistentvolumeclaims";
+        let all = "pods, deployments, replicasets, replicationcontrollers, daemonsets, statefulsets, jobs, cronjobs, probes, events, images, services, endpoints, endpointslices, configmaps, secrets, persistentvolumeclaims";
         check("", Err("'get' needs what to show: podprobe get pods"));
         check("podz", Err("unknown kind 'podz', did you mean 'pods'?"));
         check("evnts", Err("unknown kind 'evnts', did you mean 'events'?"));

@@ -12,6 +12,7 @@ mod pods;
 mod printer;
 mod probes;
 mod services;
+mod workloads;
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -43,6 +44,7 @@ pub const VERB: args::Verb = args::Verb {
         ("get pods", "list pods"),
         ("get probes", "list probes and what they found"),
         ("get events", "list what happened to pods"),
+        ("get deployments", "list what makes pods; also jobs, …"),
         ("get services", "list services; also endpoints, images, …"),
     ],
     help: "\
@@ -50,13 +52,15 @@ usage: podprobe get KIND[,KIND…] [NAME]… [-n NAMESPACE | -A] [-l SELECTOR] [
                     [--no-headers] [--root DIR]
        podprobe get KIND/NAME…
 
-KIND is pods (po), probes, events (ev), images, services (svc), endpoints (ep), endpointslices, configmaps (cm), secrets
-or persistentvolumeclaims (pvc); all is pods and services. NAME may leave out the node's name at its end; of events it
-is a pod's, of probes POD[/CONTAINER[/TYPE]].
+KIND is pods (po), deployments (deploy), replicasets (rs), replicationcontrollers (rc), daemonsets (ds), statefulsets
+(sts), jobs, cronjobs (cj), probes, events (ev), images, services (svc), endpoints (ep), endpointslices, secrets,
+configmaps (cm) or persistentvolumeclaims (pvc); all is pods, services and what makes pods. The NAME of a pod may leave
+out the node's name at its end; of events it is a pod's or KIND/NAME, of probes POD[/CONTAINER[/TYPE]].
 
-A pod file that is refused has a row of its own with the file's name and STATUS Refused; why is said on stderr. In the
-list of -o json and -o yaml it stands in metadata.refusedFiles. Equal events are one row with a count. Events of a pod
-that has been removed are kept for an hour. Values of Secrets are shown in base64 by -o json and -o yaml.
+What verbs such as 'scale' have changed against a file is said on stderr below the table. A pod file that is refused has
+a row of its own with the file's name and STATUS Refused; why is said on stderr. In the list of -o json and -o yaml it
+stands in metadata.refusedFiles. Equal events are one row with a count. Events of a pod that has been removed are kept
+for an hour. Values of Secrets are shown in base64 by -o json and -o yaml.
 
   -n, --namespace NS       of one namespace; default all
   -A, --all-namespaces     show the namespace also when all is in 'default'
@@ -68,7 +72,7 @@ that has been removed are kept for an hour. Values of Secrets are shown in base6
                            name: only kind/NAME
                            jsonpath=TEMPLATE: such as '{.items[*].metadata.name}'
                            custom-columns=SPEC: such as NAME:.metadata.name,IP:.status.podIP
-  -w, --watch              then print each change; of pods and events
+  -w, --watch              then print each change; of pods, workloads and events
       --sort-by PATH       in the order of what the path finds, such as .status.startTime
       --no-headers         without the first row
 
@@ -202,7 +206,7 @@ fn check(get: &Get) -> Result<(), String> {
     let refused = [
         (
             get.watch && !facts.is_watched,
-            format!("-w goes with pods and events, not with {plural}"),
+            format!("-w goes with pods, workloads and events, not with {plural}"),
         ),
         (
             get.selector.is_some() && !facts.has_labels,
@@ -245,6 +249,17 @@ pub fn run(get: &Get, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Cl
                 false => Ok(()),
             }
         }
+        Kind::Workload(_) => {
+            let mut client = Client::connect(&get.root)?;
+            let list = client.workloads(None)?;
+            let found = workloads::find(get, &list, Time::now());
+            let noted = workloads::noted(get, found.clone(), &list, &*client.snapshot()?);
+            show(get, noted, &mut printer, out, err)?;
+            match get.watch {
+                true => workloads::watch(get, &mut client, printer, (&list, found), out),
+                false => Ok(()),
+            }
+        }
         Kind::Events => {
             let mut client = Client::connect(&get.root)?;
             let list = client.events(None)?;
@@ -272,6 +287,11 @@ fn find(get: &Get, client: &mut Client) -> Result<Found, CliError> {
     match get.kind {
         Kind::Images => return images::find(get),
         Kind::Pods => return pods::find(get, &*client.snapshot()?, Time::now()),
+        Kind::Workload(_) => {
+            let list = client.workloads(None)?;
+            let found = workloads::find(get, &list, Time::now());
+            return Ok(workloads::noted(get, found, &list, &*client.snapshot()?));
+        }
         Kind::Events => {
             let list = client.events(None)?;
             return events::find(get, client, &list);
@@ -323,7 +343,7 @@ fn requested(get: &Get, all: Vec<Item>) -> Found {
         if found.items.len() == before {
             let places = all.iter().map(|i| (i.namespace.as_str(), i.name.as_str()));
             found.missing.push(missing(
-                get.kind.plural(),
+                get.kind.resource(),
                 name,
                 get.namespace.as_deref(),
                 places,
@@ -515,7 +535,7 @@ mod tests {
         check_error("get svc,ep -w", "-w shows one kind at a time");
         check_error(
             "get svc -w",
-            "-w goes with pods and events, not with services",
+            "-w goes with pods, workloads and events, not with services",
         );
         check_error("get events -l a=b", "events have no labels: leave out -l");
         check_error("get pods a -l a=b", "-l and names exclude each other");

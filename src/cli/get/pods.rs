@@ -172,14 +172,14 @@ mod tests {
         let mut snapshot = snapshot();
         snapshot.problems = vec![FileProblem {
             file: "/p/shop.yaml".into(),
-            error: "Deployment \"web\": not run here".into(),
+            error: "NetworkPolicy \"web\": not run here".into(),
             is_in_use: true,
         }];
         let found = find(&Get::default(), &snapshot, Time::now()).unwrap();
         assert_eq!(found.refused, []);
         assert_eq!(
             found.notes,
-            ["/p/shop.yaml: Deployment \"web\": not run here"]
+            ["/p/shop.yaml: NetworkPolicy \"web\": not run here"]
         );
     }
 

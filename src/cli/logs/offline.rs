@@ -30,10 +30,18 @@ struct PodLogs {
 /// Returns a sentence if there is no log of such a pod or container, or if the user selects pods by labels.
 /// Without a daemon, the labels of pods are not known.
 pub fn find(logs: &Logs, layout: &Layout) -> Result<Choice, String> {
-    let Pods::Named(wanted) = &logs.pods else {
-        return Err(
-            "logs have no labels: name a pod, or start the daemon, which knows them".into(),
-        );
+    let wanted = match &logs.pods {
+        Pods::Named(wanted) => wanted,
+        Pods::Labels(_) => {
+            return Err(
+                "logs have no labels: name a pod, or start the daemon, which knows them".into(),
+            );
+        }
+        Pods::Of { .. } => {
+            return Err(
+                "logs do not say of which workload they are: name a pod, or start the daemon, which knows it".into(),
+            );
+        }
     };
     let dir = layout.logs_dir();
     let mut pods = pod_logs(&dir).map_err(|e| cannot_read(&dir, &e))?;

@@ -4,26 +4,26 @@
 //! Invariants: pure.
 
 use crate::api::status::PodPhase;
-use crate::cli::kinds;
 use crate::cli::names::missing;
+use crate::cli::workload_pods::Target;
 use crate::face::views::{PodView, Snapshot};
 use crate::net::services::view::{PortView, ServiceView};
 
-/// The pod or service to which connections are forwarded.
+/// The pod, workload or service to which connections are forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum To {
-    Pod(String),
+    Pod(Target),
     Service(String),
 }
 
 impl To {
-    /// Parses `web`, `pod/web` or `svc/web`.
+    /// Parses `web`, `pod/web`, `deployment/web` or `svc/web`.
     pub(super) fn parse(word: &str) -> Result<Self, String> {
         match word.split_once('/') {
             Some(("service" | "services" | "svc", name)) if !name.is_empty() => {
                 Ok(Self::Service(name.to_owned()))
             }
-            _ => kinds::pod_name(word).map(Self::Pod),
+            _ => Target::parse(word).map(Self::Pod),
         }
     }
 }

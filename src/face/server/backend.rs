@@ -24,6 +24,7 @@ use crate::face::views::ProbeReport;
 use crate::face::views::history::PodHistory;
 use crate::face::views::{PodView, Snapshot, SnapshotUpdate};
 use crate::net::services::view::ServiceView;
+use crate::pods::controllers::view::{ChangeRequest, Changed, WorkloadList};
 use crate::pods::events::EventList;
 
 /// The kubelet's registries of metrics, except the one at `/metrics`.
@@ -76,6 +77,10 @@ pub trait Shown: Send + Sync {
     /// Returns every service, sorted by namespace and name.
     fn services(&self) -> Vec<ServiceView>;
 
+    /// Waits up to `ceiling` for a list of workloads that is newer than the version `after`, and returns the list. If
+    /// `after` is None, returns it at once.
+    fn workloads(&self, after: Option<u64>, ceiling: Duration) -> WorkloadList;
+
     /// Returns every object of a kind that pods refer to, in the form that an API server gives it, sorted by namespace
     /// and name. Secrets contain their values.
     fn objects(&self, kind: ObjectKind) -> Vec<Value>;
@@ -120,6 +125,12 @@ pub trait Requests: Send + Sync {
     /// Returns [`RequestError`] if there is no such pod, if the pod has ended, or if the deletion cannot be written to
     /// the disk.
     fn delete(&self, target: &DeleteTarget) -> Result<Deleted, RequestError>;
+
+    /// Changes a workload. Returns when the change is on disk.
+    ///
+    /// # Errors
+    /// Returns [`RequestError`] if there is no such workload, or if it does not allow the change.
+    fn change_workload(&self, request: &ChangeRequest) -> Result<Changed, RequestError>;
 
     /// Sets or removes a condition of a pod. Returns when the change is on disk, or cannot be written.
     ///

@@ -14,6 +14,7 @@ use crate::base::clock::go_duration;
 use crate::base::wire::dial::DialError;
 use crate::engine::runtime::{RuntimeError, RuntimeErrorKind};
 use crate::pods::actions::CannotRestart;
+use crate::pods::controllers::view::ChangeError;
 use crate::pods::prober::now::ProbeNowError;
 use crate::pods::status::TooManyConditions;
 
@@ -91,6 +92,9 @@ pub enum RequestError {
     /// The pod has no room for another condition.
     #[error(transparent)]
     TooManyConditions(#[from] TooManyConditions),
+    /// The workload is not changed.
+    #[error(transparent)]
+    Workload(#[from] ChangeError),
     /// The runtime does not report which containers run.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
@@ -115,6 +119,7 @@ impl RequestError {
             | Self::ProbeNotRun(_)
             | Self::Condition(_)
             | Self::TooManyConditions(_)
+            | Self::Workload(_)
             | Self::Runtime(_) => 422,
         }
     }

@@ -23,6 +23,7 @@ use super::{Backend, Registry, files, logs, node_logs, page, threads};
 use crate::api::PodUid;
 use crate::api::objects::ObjectKind;
 use crate::base::clock::Time;
+use crate::pods::controllers::view::{ChangeRequest, WorkloadList};
 use crate::pods::events::EventList;
 
 /// Time between two checks whether the client has gone or the server stops, on a thread that waits for a change.
@@ -54,6 +55,7 @@ enum Shown<'a> {
     Snapshot,
     Watch,
     Services,
+    Workloads,
     History(&'a str),
     Objects(&'a str),
     Files(ContainerName),
@@ -68,6 +70,7 @@ enum Done {
     Restart,
     Delete,
     Condition,
+    ChangeWorkload,
 }
 
 enum Joined {
@@ -110,6 +113,7 @@ impl<'a> Route<'a> {
             ["snapshot"] => Self::Shown(Shown::Snapshot),
             ["watch"] => Self::Shown(Shown::Watch),
             ["services"] => Self::Shown(Shown::Services),
+            ["workloads"] => Self::Shown(Shown::Workloads),
             ["history", uid] => Self::Shown(Shown::History(uid)),
             ["objects", kind] => Self::Shown(Shown::Objects(kind)),
             ["files", name @ ..] => Self::Shown(Shown::Files(ContainerName::of_container(name)?)),
@@ -119,6 +123,7 @@ impl<'a> Route<'a> {
             ["restart"] => Self::Done(Done::Restart),
             ["delete"] => Self::Done(Done::Delete),
             ["condition"] => Self::Done(Done::Condition),
+            ["workload"] => Self::Done(Done::ChangeWorkload),
             _ => return None,
         })
     }
@@ -199,6 +204,7 @@ fn show(exchange: &mut Exchange<'_>, backend: &dyn Backend, shown: &Shown<'_>) -
         Shown::Snapshot => json(exchange, &*backend.snapshot()),
         Shown::Watch => watch(exchange, backend),
         Shown::Services => json(exchange, &backend.services()),
+        Shown::Workloads => workloads(exchange, backend),
         Shown::History(uid) => json(exchange, &backend.history(&PodUid::from(*uid))),
         Shown::Objects(kind) => objects(exchange, backend, kind),
         Shown::Files(name) if exchange.request.method == "PUT" => {
@@ -241,6 +247,12 @@ fn act(exchange: &mut Exchange<'_>, backend: &dyn Backend, done: &Done) -> io::R
             let set = backend.set_condition(&condition.uid, &condition.change)?;
             log::info!("audit: condition {} by {client}", condition.uid);
             Ok(set)
+        }),
+        Done::ChangeWorkload => change(exchange, |request: ChangeRequest| {
+            let changed = backend.change_workload(&request)?;
+            let ChangeRequest { workload, change } = &request;
+            log::info!("audit: {workload}: {change:?} by {client}");
+            Ok(changed)
         }),
     }
 }
@@ -373,6 +385,15 @@ fn events(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result<()> 
     };
     let newer = |list: &EventList| after.is_none_or(|after| list.version > after);
     let list = in_slices(exchange, |slice| backend.events(after, slice), newer);
+    json(exchange, &list)
+}
+
+fn workloads(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result<()> {
+    let Some(after) = after(exchange)? else {
+        return Ok(());
+    };
+    let newer = |list: &WorkloadList| after.is_none_or(|after| list.version > after);
+    let list = in_slices(exchange, |slice| backend.workloads(after, slice), newer);
     json(exchange, &list)
 }
 

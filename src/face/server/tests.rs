@@ -27,6 +27,7 @@ use crate::engine::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, S
 use crate::face::views::history::PodHistory;
 use crate::face::views::{PodView, ProbeReport, Snapshot, SnapshotUpdate};
 use crate::net::services::view::ServiceView;
+use crate::pods::controllers::view::{ChangeError, ChangeRequest, Changed, WorkloadList};
 use crate::pods::events::EventList;
 use crate::pods::prober::now::ProbeNowError;
 
@@ -142,6 +143,10 @@ impl Shown for Fake {
         Vec::new()
     }
 
+    fn workloads(&self, _: Option<u64>, _: Duration) -> WorkloadList {
+        WorkloadList::default()
+    }
+
     fn objects(&self, kind: ObjectKind) -> Vec<Value> {
         vec![kind.as_str().into()]
     }
@@ -179,6 +184,13 @@ impl Requests for Fake {
     fn delete(&self, target: &DeleteTarget) -> Result<Deleted, RequestError> {
         let file = format!("{} {:?}", target.uid, target.grace_period_seconds);
         Ok(Deleted { file })
+    }
+
+    fn change_workload(&self, request: &ChangeRequest) -> Result<Changed, RequestError> {
+        Err(RequestError::Workload(ChangeError::Refused(format!(
+            "{} is not changed",
+            request.workload
+        ))))
     }
 
     fn set_condition(

@@ -17,6 +17,7 @@ pub mod probe_metrics;
 pub mod pull_text;
 mod records;
 mod report;
+pub mod workloads;
 
 pub use pods::{Manifest, PodView, Snapshot, SnapshotUpdate};
 pub use records::Records;

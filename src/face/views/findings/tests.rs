@@ -425,9 +425,12 @@ fn a_service_without_endpoints_is_no_other_thing_than_its_pods() {
 
 #[test]
 fn what_is_not_run_of_a_file_is_told_last() {
-    let mut with = snapshot(&[pod(running("False"))], &[("/p/shop.yaml", "Deployment")]);
+    let mut with = snapshot(
+        &[pod(running("False"))],
+        &[("/p/shop.yaml", "NetworkPolicy")],
+    );
     with.problems[0].is_in_use = true;
     let told = said(&with, json!(null), &[]);
     assert_eq!(told.len(), 2);
-    assert_eq!(told[1], "NotRun /p/shop.yaml: Deployment | ");
+    assert_eq!(told[1], "NotRun /p/shop.yaml: NetworkPolicy | ");
 }
