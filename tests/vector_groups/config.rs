@@ -292,6 +292,7 @@ fn outlet(source: PodSource, updates: Sender<PodUpdate>, states: &Arc<FileStates
     Outlet {
         config: Arc::new(PodConfig::new(&[source])),
         objects: Arc::default(),
+        workloads: Arc::default(),
         updates,
         states: states.clone(),
         events: Arc::default(),
