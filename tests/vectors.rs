@@ -57,7 +57,14 @@ fn main() -> ExitCode {
         }
     }
     let directory = given.as_deref().unwrap_or(&own);
-    for (group, run) in workload_vectors::groups() {
+    let has_workloads = directory.join(workload_vectors::DIRECTORY).is_dir();
+    if !has_workloads {
+        report.absent(workload_vectors::DIRECTORY, "*", given.is_none());
+    }
+    let groups = workload_vectors::groups()
+        .into_iter()
+        .filter(|_| has_workloads);
+    for (group, run) in groups {
         let name = format!("{}::{group}", workload_vectors::DIRECTORY);
         match args.wants(&name, false) {
             true if args.list => println!("{name}: test"),

@@ -28,8 +28,8 @@ usage: podprobe exec POD [-c CONTAINER] [-i] [-t] [-n NAMESPACE] [--root DIR] --
 
 Runs a command in a running container, as the container's own user and under its limits, and ends with its exit code.
 Everything before -- is podprobe's, everything after it the command's. Without -c it is the first container, or the one
-that the annotation kubectl.kubernetes.io/default-container names. When this verb ends, so does the command. POD may be a
-workload, such as deployment/web: then it is a pod of it that is ready.
+that the annotation kubectl.kubernetes.io/default-container names. When this verb ends, so does the command. POD may be
+a workload, such as deployment/web: then it is a pod of it that is ready.
 
   -c, --container NAME     which container
   -i, --stdin              pass standard input on to it

@@ -32,7 +32,7 @@ use crate::pods::prober::results::ProbeResult;
 use crate::pods::status::StatusManager;
 use crate::pods::sync_loop::{ProbeHousekeeping, RuntimeHealthError, RuntimeView};
 use crate::pods::workers::{self, PodCache, Probes};
-use crate::workloads::step::Wanted;
+use crate::workloads::world::Wanted;
 
 /// Longest time for which a sync waits for a status that is newer than the sync before. A relist takes at most a
 /// second, or longer on a busy disk.

@@ -39,6 +39,7 @@ pub mod template;
 mod test_random;
 pub mod view;
 pub mod waiting;
+pub mod world;
 
 pub use deployment::OnDeadline;
 pub use event::{ControllerEvent, EventKind};

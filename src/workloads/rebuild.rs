@@ -11,14 +11,24 @@ use serde_json::{Map, Value, json};
 use super::deployment::{DeploymentState, SetRecord};
 use super::job;
 use super::record::PodRecord;
-use super::state::{ControllerState, JobRecord, initial};
-use super::step::KnownPod;
+use super::state::{ControllerState, JobRecord, WorkloadState, initial};
 use super::template::{REVISION_LABEL, TEMPLATE_HASH_LABEL};
+use super::world::{KnownPod, World};
 use crate::api::raw_object::RawObject;
 use crate::api::workload::{Workload, WorkloadSpec};
 
+/// Begins the state of a workload that has none: it is new, or its state was lost. Pods that are there tell what was.
+pub(super) fn state(
+    world: &World<'_>,
+    workload: &Workload,
+    pods: &[KnownPod],
+    is_lost: bool,
+) -> WorkloadState {
+    WorkloadState::begin(workload, controller(workload, pods, is_lost), world.wall)
+}
+
 /// Returns the state in which a controller begins. `is_lost` is true if there was a state that cannot be read.
-pub(super) fn controller(workload: &Workload, pods: &[KnownPod], is_lost: bool) -> ControllerState {
+fn controller(workload: &Workload, pods: &[KnownPod], is_lost: bool) -> ControllerState {
     match &workload.spec {
         WorkloadSpec::Deployment(_) if !pods.is_empty() => {
             ControllerState::Deployment(deployment(workload, pods))

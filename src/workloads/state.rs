@@ -13,10 +13,8 @@ use super::deployment::DeploymentState;
 use super::job::JobState;
 use super::names::fnv1a_32;
 use super::overrides::Overrides;
-use super::rebuild;
 use super::replica_set::{ReplacementDelays, SetFailure};
 use super::stateful_set::StatefulSetState;
-use super::step::{KnownPod, World};
 use crate::api::workload::{Workload, WorkloadKey, WorkloadSpec};
 
 /// Number of the form of states that this podprobe writes.
@@ -137,21 +135,19 @@ pub struct MadeJob {
 }
 
 impl WorkloadState {
-    /// Begins the state of a workload that has none: it is new, or its state was lost. Pods that are there tell what was
-    /// (workloads 9.5).
-    pub fn new(world: &World<'_>, workload: &Workload, pods: &[KnownPod], is_lost: bool) -> Self {
-        let mut state = Self {
+    /// Begins a state with this state of the controller. `wall` is the wall clock.
+    pub(super) fn begin(workload: &Workload, controller: ControllerState, wall: Timestamp) -> Self {
+        let (object_hash, spec_hash) = hashes(workload);
+        Self {
             form: FORM,
             workload: workload.key(),
-            first_seen: world.wall,
-            written: world.wall,
+            first_seen: wall,
+            written: wall,
             generation: 1,
-            object_hash: 0,
-            spec_hash: 0,
-            controller: rebuild::controller(workload, pods, is_lost),
-        };
-        (state.object_hash, state.spec_hash) = hashes(workload);
-        state
+            object_hash,
+            spec_hash,
+            controller,
+        }
     }
 
     /// Returns the state after a look at the file: a changed spec has a new generation, and overrides of what the file

@@ -23,7 +23,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The groups of this file, with the function that runs one case.
-pub const GROUPS: &[(&str, fn(&Value) -> Result<(), String>)] = &[
+pub const GROUPS: &[(&str, super::Run)] = &[
     ("statefulset-step", stateful_set_step),
     ("statefulset-rollout", stateful_set_rollout),
     ("statefulset-max-unavailable", stateful_set_max_unavailable),

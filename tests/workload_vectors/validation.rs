@@ -11,7 +11,7 @@ use podprobe::api::workload::Workload;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub const GROUPS: &[(&str, fn(&Value) -> Result<(), String>)] = &[("validation", validation)];
+pub const GROUPS: &[(&str, super::Run)] = &[("validation", validation)];
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -41,11 +41,12 @@ usage: podprobe describe pod [NAME]… [-n NAMESPACE | -A] [--root DIR]
        podprobe describe service [NAME]… [-n NAMESPACE | -A] [--root DIR]
        podprobe describe KIND [NAME]… [-l SELECTOR] [-n NAMESPACE | -A] [--root DIR]
 
-KIND is deployment, replicaset, replicationcontroller, daemonset, statefulset, job or cronjob. Shows all that is known of pods: what is wrong and what to do, state, how far pulls are, conditions, the last 32 results
-of each probe, why containers were restarted, events, the file, and which of its fields have no effect. Of a service:
-its addresses and endpoints, and for each pod whether it gets traffic, and why not. Of what makes pods: its template,
-conditions and events, what it waits for, and what verbs have changed against its file. Control characters in what a
-container said are shown as ^X.
+KIND is deployment, replicaset, replicationcontroller, daemonset, statefulset, job or cronjob. Shows all that is known
+of pods: what is wrong and what to do, state, how far pulls are, conditions, the last 32 results of each probe, why
+containers were restarted, events, the file, and which of its fields have no effect. Of a service: its addresses and
+endpoints, and for each pod whether it gets traffic, and why not. Of what makes pods: its template, conditions and
+events, what it waits for, and what verbs have changed against its file. Control characters in what a container said
+are shown as ^X.
 
   -l, --selector LABELS    of a KIND that makes pods, those that have these labels
   -n, --namespace NS       of one namespace; default all

@@ -34,8 +34,9 @@ use crate::pods::status::StatusManager;
 use crate::pods::workers::PodWorkers;
 use crate::workloads::change::change;
 use crate::workloads::state::WorkloadState;
-use crate::workloads::step::{KnownPod, LastState, Step, Wanted, World, step};
+use crate::workloads::step::{Step, step};
 use crate::workloads::view::{ChangeError, ChangeRequest, Changed, WorkloadView};
+use crate::workloads::world::{KnownPod, LastState, Wanted, World};
 use crate::workloads::{ControllerEvent, EventKind, Owner, PodRecord, Settings};
 
 const STACK: usize = 512 << 10;
@@ -242,6 +243,10 @@ impl Manager {
             }
             None => self.mark_all(),
         }
+        // The thread may have been woken because images have come.
+        let asks = self.image_keys.iter().filter(|(_, keys)| !keys.is_empty());
+        let asks: Vec<_> = asks.map(|(key, _)| key.clone()).collect();
+        self.dirty.extend(asks);
         if let Some(version) = self.table_version {
             // The table may have followed, so the pods that waited for it are looked at again.
             if self.deps.table.is_current(version) {

@@ -18,7 +18,7 @@ use crate::pods::admission::{self, Taken};
 use crate::pods::manager::PodManager;
 use crate::pods::status::StatusManager;
 use crate::pods::workers::PodWorkers;
-use crate::workloads::step::{ImagesState, Node, Room};
+use crate::workloads::world::{ImagesState, Node, Room};
 
 /// The node as it is now.
 pub struct NodeView {

@@ -30,7 +30,7 @@ impl Stepping<'_> {
         );
         let pods = self.pods_of(&self.key.name);
         let mut step = Step::default();
-        let images_ready = self.images_of_newest(&record.state.revisions, &pods, &mut step);
+        let images_ready = self.images_of_newest(&record.state.revisions, &pods, &mut step, |_| {});
         let blocked = self.held_port(&spec.template.written.value()["spec"]);
         let fit = match self.world.node.is_selected_by(&spec.template.spec) {
             true => NodeFit::Runs,

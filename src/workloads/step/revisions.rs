@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::making::{Maker, Recipe};
 use super::{ImagesState, Step, Stepping};
@@ -57,12 +57,13 @@ pub(super) fn waiting(wait: &SetWait) -> Option<String> {
 
 impl Stepping<'_> {
     /// True if no old pod stays for want of images: all pods are of the newest revision, or its images are on the node
-    /// (workloads 3.22).
+    /// (workloads 3.22). `complete` adds what a pod needs besides its template to be valid.
     pub(super) fn images_of_newest(
         &self,
         revisions: &ControllerRevisions,
         pods: &[ObservedPod],
         step: &mut Step,
+        complete: impl FnOnce(&mut Map<String, Value>),
     ) -> bool {
         let Some(newest) = revisions.newest() else {
             return true;
@@ -86,7 +87,7 @@ impl Stepping<'_> {
             labels: Vec::new(),
             annotations: Vec::new(),
         };
-        sample.make(&self.key.name, recipe, |_| {});
+        sample.make(&self.key.name, recipe, complete);
         let Some(sample) = sample.made.pop() else {
             return true;
         };

@@ -17,6 +17,7 @@ use crate::api::raw_object::RawObject;
 use crate::api::workload::WorkloadSpec;
 use crate::workloads::set_rollout_status::stateful_set_rollout;
 use crate::workloads::state::{ControllerState, StatefulSetRecord, WorkloadState};
+use crate::workloads::stateful_set::identity::PodIdentity;
 use crate::workloads::stateful_set::{
     self, PodCreation, StatefulSetInput, StatefulSetOutput, StatefulSetState, claim_event,
     creation_event, deletion_event,
@@ -41,7 +42,10 @@ impl Stepping<'_> {
         let own: BTreeSet<PodUid> = pods.iter().map(|pod| pod.uid.clone()).collect();
         let taken_names = self.world.node.pod_names(&self.key.namespace, &own);
         let mut step = Step::default();
-        let images_ready = self.images_of_newest(&record.state.revisions, &pods, &mut step);
+        let identity = PodIdentity::new(&self.key.name, spec, spec.start(), "");
+        let complete = |pod: &mut Map<String, Value>| identity.write_into(pod);
+        let revisions = &record.state.revisions;
+        let images_ready = self.images_of_newest(revisions, &pods, &mut step, complete);
         let input = StatefulSetInput {
             name: &self.key.name,
             spec,

@@ -11,11 +11,13 @@ use serde_json::Value;
 
 use super::*;
 use crate::api::PodPhase;
-use crate::api::pod::ObjectMeta;
+use crate::api::pod::{ObjectMeta, PodSpec};
 use crate::api::raw_object::RawObject;
 use crate::api::workload::WorkloadSpec;
 use crate::base::cron::Zones;
 use crate::workloads::observed::{ObservedContainer, later};
+use crate::workloads::settings::Settings;
+use crate::workloads::world::Node;
 
 /// A node that answers as the test says.
 pub(crate) struct FakeNode {

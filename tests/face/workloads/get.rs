@@ -36,7 +36,7 @@ fn the_columns_are_kubectls() {
         ),
         (
             "get cj",
-            "NAME     SCHEDULE      TIMEZONE        SUSPEND   ACTIVE   LAST SCHEDULE   AGE\nbackup   */5 * * * *   Europe/Berlin   False     2        2m              2d\n",
+            "NAME     SCHEDULE      TIMEZONE        SUSPEND   ACTIVE   LAST SCHEDULE   AGE\nbackup   */5 * * * *   Europe/Berlin   False     2        20m             2d\n",
         ),
     ] {
         world.check(line, expected);

@@ -119,7 +119,7 @@ fn job() -> Value {
 }
 
 fn cron_job() -> Value {
-    let status = json!({"lastScheduleTime": ago(120), "active": [{"name": "backup-30"}, {"name": "backup-31"}]});
+    let status = json!({"lastScheduleTime": ago(20 * 60 + 5), "active": [{"name": "backup-30"}, {"name": "backup-31"}]});
     let spec = json!({"schedule": "*/5 * * * *", "timeZone": "Europe/Berlin", "suspend": false, "concurrencyPolicy": "Forbid",
         "successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1});
     view(object("CronJob", "backup", spec, status))

@@ -42,7 +42,7 @@ fn without_surge_the_old_pod_goes_first_and_its_place_must_be_free() {
     world.node.surge = no_surge();
     world.settle();
     check_sizes(&world, &[("a", 0), ("b", 0)]);
-    // The new pod waits until the old one has gone (3.24), and the gap is told.
+    // The new pod waits until the old one has gone (workloads 3.24), and the gap is told.
     assert_eq!(world.reason(AVAILABLE), "MinimumReplicasUnavailable");
     world.serve("b");
     world.settle();
