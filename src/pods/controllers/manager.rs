@@ -129,6 +129,11 @@ pub fn spawn(deps: Deps, stop: Receiver<()>, roster: &Roster) -> io::Result<Join
             return ControlFlow::Break(());
         }
         manager.round();
+        // The end closes the channel before it wakes the feed. A round that has read the wake-up already would wait for
+        // another one, so the channel is looked at again after it.
+        if is_stopped() {
+            return ControlFlow::Break(());
+        }
         manager.wait(pulse);
         ControlFlow::Continue(())
     })
