@@ -5,7 +5,7 @@ use std::io::Write;
 use super::client::{Client, ClientError};
 use super::error::CliError;
 use crate::face::views::workloads;
-use crate::pods::controllers::view::{Change, ChangeRequest, WorkloadView};
+use crate::workloads::view::{Change, ChangeRequest, WorkloadView};
 
 /// Asks the daemon for a change of a workload, and returns kubectl's word for what was done.
 ///

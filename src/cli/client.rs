@@ -30,8 +30,8 @@ use crate::face::views::ProbeReport;
 use crate::face::views::history::PodHistory;
 use crate::face::views::{Snapshot, SnapshotUpdate};
 use crate::net::services::view::ServiceView;
-use crate::pods::controllers::view::{ChangeRequest, Changed, WorkloadList};
 use crate::pods::events::EventList;
+use crate::workloads::view::{ChangeRequest, Changed, WorkloadList};
 
 /// The longest wait for an answer to a request that the daemon can answer at once.
 const ANSWER: Duration = Duration::from_secs(10);

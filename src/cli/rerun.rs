@@ -10,7 +10,7 @@ use super::client::Client;
 use super::error::CliError;
 use super::workload_names::{Asked, Named, kind_of};
 use crate::api::workload::WorkloadKind;
-use crate::pods::controllers::view::Change;
+use crate::workloads::view::Change;
 
 /// The verb `rerun`.
 pub const VERB: args::Verb = args::Verb {

@@ -18,7 +18,7 @@ use super::workload_names::Asked;
 use crate::api::workload::WorkloadKind;
 use crate::base::clock::parse_go_duration;
 use crate::face::views::workloads;
-use crate::pods::controllers::view::{Change, WorkloadView};
+use crate::workloads::view::{Change, WorkloadView};
 
 /// The verb `rollout`.
 pub const VERB: args::Verb = args::Verb {

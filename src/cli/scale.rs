@@ -11,7 +11,7 @@ use super::error::CliError;
 use super::workload_names::Asked;
 use crate::api::workload::WorkloadKind;
 use crate::face::views::workloads;
-use crate::pods::controllers::view::{Change, WorkloadView};
+use crate::workloads::view::{Change, WorkloadView};
 
 /// The verb `scale`.
 pub const VERB: args::Verb = args::Verb {

@@ -10,7 +10,7 @@ use super::selector::Selector;
 use super::suggest::did_you_mean;
 use crate::api::workload::WorkloadKind;
 use crate::face::views::workloads;
-use crate::pods::controllers::view::WorkloadView;
+use crate::workloads::view::WorkloadView;
 
 /// A workload that the user names.
 #[derive(Clone, Debug, PartialEq, Eq)]

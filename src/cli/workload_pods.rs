@@ -16,7 +16,7 @@ use crate::api::PodPhase;
 use crate::base::clock::Time;
 use crate::face::views::workloads::{full_name, namespace, selector, time};
 use crate::face::views::{PodView, Snapshot};
-use crate::pods::controllers::view::WorkloadView;
+use crate::workloads::view::WorkloadView;
 
 /// A pod or a workload on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]

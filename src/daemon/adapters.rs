@@ -1,7 +1,7 @@
 //! The adapters through which the daemon's parts use one another. Each part sees only the functions that it needs of
 //! other parts.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +29,7 @@ use crate::pods::objects::Objects;
 use crate::pods::pleg::{Cache, CacheError, Pleg};
 use crate::pods::prober::manager::{self, ProberManager, StatusSource};
 use crate::pods::prober::results::ProbeResult;
+use crate::pods::sources::workload_store::WorkloadWatch;
 use crate::pods::status::StatusManager;
 use crate::pods::sync_loop::{ProbeHousekeeping, RuntimeHealthError, RuntimeView};
 use crate::pods::workers::{self, PodCache, Probes};
@@ -256,32 +257,38 @@ impl Probes for Prober {
 }
 
 /// The workloads of the files, as the controllers see them.
-pub(super) struct FileWorkloads(pub(super) SourceStores);
+pub(super) struct FileWorkloads {
+    pub(super) sources: SourceStores,
+    pub(super) watch: WorkloadWatch,
+}
 
 impl WantedWorkloads for FileWorkloads {
-    fn all(&self) -> BTreeMap<WorkloadKey, Wanted> {
-        let kept = self.0.workloads.all().into_iter();
-        kept.map(|kept| {
-            let wanted = Wanted {
-                workload: kept.workload,
-                file: kept.file.file,
-                warnings: kept.file.warnings,
-                file_error: kept.file.file_error,
-            };
-            (wanted.workload.key(), wanted)
-        })
-        .collect()
+    fn take_changed(&self) -> Vec<(WorkloadKey, Option<Wanted>)> {
+        let changed = self.watch.take_changed().into_iter();
+        changed
+            .map(|key| {
+                let kept = self.sources.workloads.get(&key);
+                let wanted = kept.map(|kept| Wanted {
+                    workload: kept.workload,
+                    file: kept.file.file,
+                    warnings: kept.file.warnings,
+                    file_error: kept.file.file_error,
+                    life: kept.life,
+                });
+                (key, wanted)
+            })
+            .collect()
     }
 
     fn may_step(&self) -> bool {
-        self.0.workloads.has_spoken(PodSource::File)
-            && self.0.config.has_handled(PodSource::Controller)
+        self.sources.workloads.has_spoken(PodSource::File)
+            && self.sources.config.has_handled(PodSource::Controller)
     }
 
     fn knows_all(&self) -> bool {
-        let mut sources = self.0.all.iter();
+        let mut sources = self.sources.all.iter();
         let has_spoken = |source: &PodSource| {
-            *source == PodSource::Controller || self.0.workloads.has_spoken(*source)
+            *source == PodSource::Controller || self.sources.workloads.has_spoken(*source)
         };
         sources.all(has_spoken)
     }

@@ -31,13 +31,13 @@ use crate::net::proxy::published::Published;
 use crate::net::services::view::ServiceView;
 use crate::pods::admission;
 use crate::pods::checkpoint::Checkpoint;
-use crate::pods::controllers::view::WorkloadList;
 use crate::pods::events::{Event, EventList};
 use crate::pods::eviction::Evictions;
 use crate::pods::kuberuntime::KubeRuntime;
 use crate::pods::pleg::Pleg;
 use crate::pods::sync_loop::Heartbeat;
 use crate::pods::workers::{PodWorkers, Restarts};
+use crate::workloads::view::WorkloadList;
 
 /// Longest wait after the daemon's start for the first reading of every source, and for the first table of services.
 /// After this wait the daemon answers with the pods and services that it knows.

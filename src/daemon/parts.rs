@@ -228,8 +228,13 @@ impl Made {
         stopped: Receiver<()>,
     ) -> controllers::manager::Deps {
         let shared = &self.shared;
+        let woken = shared.pods.feed.clone();
         controllers::manager::Deps {
-            wanted: Box::new(FileWorkloads(shared.sources.clone())),
+            wanted: Box::new(FileWorkloads {
+                sources: shared.sources.clone(),
+                // The feed only tells that something has changed. The thread then asks what.
+                watch: shared.sources.workloads.watch(move || woken.wake()),
+            }),
             table: Box::new(Traffic(shared.services.gate.clone())),
             running: Box::new(RuntimeCache(self.pleg.clone())),
             pods: shared.pods.manager.clone(),

@@ -16,9 +16,9 @@ use crate::face::server::protocol::{
 use crate::face::server::{RequestError, Requests};
 use crate::face::views::ProbeReport;
 use crate::pods::admission::Rejection;
-use crate::pods::controllers::view::{ChangeRequest, Changed};
 use crate::pods::prober::pauses::{MAX_PAUSE, MIN_PAUSE, ProbeKey};
 use crate::pods::status::EVICTED;
+use crate::workloads::view::{ChangeRequest, Changed};
 
 impl Requests for DaemonBackend {
     fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, RequestError> {

@@ -292,9 +292,6 @@ fn start_controllers(
     roster: &Roster,
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);
-    let feed = made.shared.pods.feed.clone();
-    // The feed only tells that something has changed. The thread then compares all workloads.
-    let _ = made.shared.sources.workloads.watch(move || feed.wake());
     let deps = made.of_the_controllers(settings, layout, outlet, stopped.clone());
     let thread = controllers::manager::spawn(deps, stopped, roster)
         .map_err(cannot("start the thread controllers"))?;

@@ -14,21 +14,18 @@ use super::state::{ControllerState, CronJobRecord, WorkloadState};
 use super::step::made_job;
 use super::template;
 use super::view::{Change, ChangeError, ChangeRequest};
-use super::world::{KnownPod, Wanted, World};
+use super::world::{Wanted, World};
 use crate::api::raw_object::RawObject;
 use crate::api::workload::{WorkloadKey, WorkloadKind, WorkloadSpec};
-use crate::base::pod_uid::PodUid;
 
 /// Annotation of a Job that a person has made from a CronJob.
 const INSTANTIATE: (&str, &str) = ("cronjob.kubernetes.io/instantiate", "manual");
 
-/// The results of a change: a new state and pods to delete.
-#[derive(Debug, Default)]
+/// The results of a change.
+#[derive(Debug)]
 pub struct Made {
-    /// The state to write; None if the state stays as it is.
-    pub state: Option<WorkloadState>,
-    /// A pod to delete, with its grace period in seconds if that is not the pod's own.
-    pub delete: Option<(PodUid, Option<i64>)>,
+    /// The state to write.
+    pub state: WorkloadState,
     /// kubectl's word for what was done.
     pub done: String,
 }
@@ -41,39 +38,15 @@ pub fn change(
     world: &World<'_>,
     wanted: Option<&Wanted>,
     state: Option<&WorkloadState>,
-    pods: &[KnownPod],
     asked: &ChangeRequest,
 ) -> Result<Made, ChangeError> {
     let key = &asked.workload;
-    if let Change::DeletePod { pod, grace } = &asked.change {
-        return delete_pod(pods, pod, *grace);
-    }
     let (Some(wanted), Some(state)) = (wanted, state) else {
         return Err(not_found(key));
     };
     let mut state = state.follow(&wanted.workload);
     let done = Changing { world, wanted, key }.apply(&mut state, &asked.change)?;
-    Ok(Made {
-        state: Some(state),
-        done,
-        ..Made::default()
-    })
-}
-
-fn delete_pod(pods: &[KnownPod], name: &str, grace: Option<i64>) -> Result<Made, ChangeError> {
-    let there = |pod: &&KnownPod| pod.record.name == name && pod.record.deleted_at.is_none();
-    let Some(pod) = pods.iter().find(there) else {
-        return Err(ChangeError::NotFound {
-            kind: "pods".into(),
-            group: String::new(),
-            name: name.to_owned(),
-        });
-    };
-    Ok(Made {
-        delete: Some((pod.record.uid.clone(), grace)),
-        done: "deleted".into(),
-        ..Made::default()
-    })
+    Ok(Made { state, done })
 }
 
 fn not_found(key: &WorkloadKey) -> ChangeError {
@@ -116,7 +89,6 @@ impl Changing<'_> {
             Change::Rerun => self.rerun(state),
             Change::CreateJob { name } => self.create_job(state, name),
             Change::DeleteJob { name } => self.delete_job(state, name),
-            Change::DeletePod { .. } => Err(not_found(self.key)),
         }
     }
 
@@ -149,7 +121,7 @@ impl Changing<'_> {
         replicas: i32,
         current: Option<i32>,
     ) -> Result<String, ChangeError> {
-        let now = self.world.wall;
+        let now = self.world.wall.now;
         let overrides = self.overrides(state, "number of replicas")?;
         let Some(is) = self.replicas(overrides) else {
             let kind = self.key.kind.resource();
@@ -183,7 +155,7 @@ impl Changing<'_> {
 
     fn pause(&self, state: &mut WorkloadState, pause: bool) -> Result<String, ChangeError> {
         self.only_deployments(if pause { "pausing" } else { "resuming" })?;
-        let now = self.world.wall;
+        let now = self.world.wall.now;
         let overrides = self.overrides(state, "pause")?;
         let is_paused = self.is_paused(overrides);
         overrides.pause(pause, is_paused, now)?;
@@ -200,7 +172,7 @@ impl Changing<'_> {
             let kind = self.key.kind.resource();
             return Err(refused(format!("{kind} restarting is not supported")));
         }
-        let now = self.world.wall;
+        let now = self.world.wall.now;
         let overrides = self.overrides(state, "restart")?;
         let is_paused = self.is_paused(overrides);
         overrides.restart(is_paused, now)?;
@@ -208,7 +180,7 @@ impl Changing<'_> {
     }
 
     fn undo(&self, state: &mut WorkloadState, revision: i64) -> Result<String, ChangeError> {
-        let (wall, wanted) = (self.world.wall, self.wanted);
+        let (wall, wanted) = (self.world.wall.now, self.wanted);
         match &mut state.controller {
             ControllerState::Deployment(of) => {
                 let is_paused = self.is_paused(&of.overrides);
@@ -273,8 +245,12 @@ impl Changing<'_> {
         if of.jobs.iter().any(|job| job.name() == name) {
             return Err(refused(format!("jobs.batch {name:?} already exists")));
         }
-        of.jobs
-            .push(made_job(self.wanted, self.world.wall, name, INSTANTIATE));
+        of.jobs.push(made_job(
+            self.wanted,
+            self.world.wall.now,
+            name,
+            INSTANTIATE,
+        ));
         Ok("created".into())
     }
 

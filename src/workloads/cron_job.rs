@@ -18,7 +18,7 @@ use super::event::ControllerEvent;
 use crate::base::cron::{self, Schedule, Zones, quote, rfc3339_in};
 
 pub use advice::{CronJobAdvice, advice};
-pub use clock::WallClock;
+pub use clock::{PATIENCE, WallClock};
 pub use missed::{LOOK_DELAY, MissedTimes, NoInterval, Recent, most_recent, next_look};
 pub use state::{CronJobState, JobStart};
 

@@ -24,7 +24,11 @@ pub(super) fn state(
     pods: &[KnownPod],
     is_lost: bool,
 ) -> WorkloadState {
-    WorkloadState::begin(workload, controller(workload, pods, is_lost), world.wall)
+    WorkloadState::begin(
+        workload,
+        controller(workload, pods, is_lost),
+        world.wall.now,
+    )
 }
 
 /// Returns the state in which a controller begins. `is_lost` is true if there was a state that cannot be read.

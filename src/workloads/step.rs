@@ -50,8 +50,6 @@ pub struct Step {
     pub delete: Vec<PodUid>,
     /// Claims that pods of the workload need.
     pub claims: Vec<LocalObject>,
-    /// Names of claims whose directories go into the trash.
-    pub released_claims: Vec<String>,
     /// The workload and what it has made, as people see it.
     pub views: Vec<WorkloadView>,
     /// Events, each with kind, name and UID of the object that it is about.

@@ -118,13 +118,6 @@ pub enum Change {
         /// Name of the Job. The workload of the request is its CronJob.
         name: String,
     },
-    /// A pod is deleted. Its controller replaces it.
-    DeletePod {
-        /// Name of the pod.
-        pod: String,
-        /// Grace period in seconds. None means the pod's own.
-        grace: Option<i64>,
-    },
 }
 
 /// The answer to a change.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::cron_job::WallClock;
 use super::observed::ObservedPod;
 use super::record::PodRecord;
 use super::settings::Settings;
@@ -19,10 +20,8 @@ use crate::base::pod_uid::PodUid;
 pub struct World<'a> {
     /// Time on the line of the steady clock.
     pub now: Timestamp,
-    /// The wall clock.
-    pub wall: Timestamp,
-    /// True if the wall clock may be trusted for schedules (workloads 7.16).
-    pub trusts_wall: bool,
+    /// The wall clock, and whether schedules may trust it (workloads 7.16).
+    pub wall: WallClock,
     /// The node.
     pub node: &'a dyn Node,
     /// The settings of controllers, from the configuration.
@@ -40,6 +39,9 @@ pub struct Wanted {
     pub warnings: Vec<String>,
     /// Error of the file, if the file has become bad.
     pub file_error: Option<String>,
+    /// Number of the workload's life. A workload that was removed and came back, or changed a field that may not change,
+    /// has another number.
+    pub life: u64,
 }
 
 /// A pod that a controller has made: its record, and how it is now.

@@ -19,8 +19,8 @@ use crate::face::views::PodView;
 use crate::face::views::workloads::{
     self, controller, kind, name, namespace, number, or_none, uid,
 };
-use crate::pods::controllers::view::WorkloadView;
 use crate::pods::events::Event;
+use crate::workloads::view::WorkloadView;
 
 /// The surroundings of a workload that its description needs.
 pub(super) struct Around<'a> {

@@ -22,7 +22,7 @@ use crate::face::views::workloads::{
     completions, full_name, job_word, kind, labels_text, name, namespace, number, or_none,
     selector, selector_text, template, time, yes_or_no,
 };
-use crate::pods::controllers::view::{WorkloadList, WorkloadView};
+use crate::workloads::view::{WorkloadList, WorkloadView};
 
 /// Returns the requested workloads of the requested kind.
 pub(super) fn find(get: &Get, list: &WorkloadList, now: Time) -> Found {

@@ -13,7 +13,7 @@ use crate::cli::describe::template;
 use crate::cli::error::CliError;
 use crate::cli::tabwriter;
 use crate::face::views::workloads;
-use crate::pods::controllers::view::WorkloadView;
+use crate::workloads::view::WorkloadView;
 
 /// Prints the histories. `lacking` are sentences about workloads that were not found.
 ///

@@ -12,7 +12,7 @@ use crate::cli::change::error;
 use crate::cli::client::Client;
 use crate::cli::error::CliError;
 use crate::face::views::workloads;
-use crate::pods::controllers::view::{RolloutView, WorkloadList, WorkloadView};
+use crate::workloads::view::{RolloutView, WorkloadList, WorkloadView};
 
 /// The annotation with the number of the current revision of a Deployment.
 const REVISION: &str = "deployment.kubernetes.io/revision";

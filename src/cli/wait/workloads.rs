@@ -15,7 +15,7 @@ use crate::cli::error::CliError;
 use crate::cli::jsonpath::text;
 use crate::cli::workload_names::Named;
 use crate::face::views::workloads::{condition, full_name, kind, number, uid, word};
-use crate::pods::controllers::view::{WorkloadList, WorkloadView};
+use crate::workloads::view::{WorkloadList, WorkloadView};
 
 /// A workload to wait for.
 struct Awaited<'a> {

@@ -24,8 +24,8 @@ use crate::face::views::ProbeReport;
 use crate::face::views::history::PodHistory;
 use crate::face::views::{PodView, Snapshot, SnapshotUpdate};
 use crate::net::services::view::ServiceView;
-use crate::pods::controllers::view::{ChangeRequest, Changed, WorkloadList};
 use crate::pods::events::EventList;
+use crate::workloads::view::{ChangeRequest, Changed, WorkloadList};
 
 /// The kubelet's registries of metrics, except the one at `/metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

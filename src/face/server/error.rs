@@ -14,9 +14,9 @@ use crate::base::clock::go_duration;
 use crate::base::wire::dial::DialError;
 use crate::engine::runtime::{RuntimeError, RuntimeErrorKind};
 use crate::pods::actions::CannotRestart;
-use crate::pods::controllers::view::ChangeError;
 use crate::pods::prober::now::ProbeNowError;
 use crate::pods::status::TooManyConditions;
+use crate::workloads::view::ChangeError;
 
 /// The reasons why a request for a pod or a probe is not carried out.
 #[derive(Debug, Error)]

@@ -23,8 +23,8 @@ use super::{Backend, Registry, files, logs, node_logs, page, threads};
 use crate::api::PodUid;
 use crate::api::objects::ObjectKind;
 use crate::base::clock::Time;
-use crate::pods::controllers::view::{ChangeRequest, WorkloadList};
 use crate::pods::events::EventList;
+use crate::workloads::view::{ChangeRequest, WorkloadList};
 
 /// Time between two checks whether the client has gone or the server stops, on a thread that waits for a change.
 const SLICE: Duration = Duration::from_millis(500);

@@ -27,9 +27,9 @@ use crate::engine::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, S
 use crate::face::views::history::PodHistory;
 use crate::face::views::{PodView, ProbeReport, Snapshot, SnapshotUpdate};
 use crate::net::services::view::ServiceView;
-use crate::pods::controllers::view::{ChangeError, ChangeRequest, Changed, WorkloadList};
 use crate::pods::events::EventList;
 use crate::pods::prober::now::ProbeNowError;
+use crate::workloads::view::{ChangeError, ChangeRequest, Changed, WorkloadList};
 
 /// A backend whose snapshot the test changes.
 pub(super) struct Fake {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::columns::string_map;
 use crate::api::workload::{LabelSelector, SelectorRequirement, WorkloadKey, WorkloadKind};
 use crate::base::clock::Time;
-use crate::pods::controllers::view::WorkloadView;
+use crate::workloads::view::WorkloadView;
 
 /// Returns the word for a kind in front of a name, for example `deployment.apps`.
 pub fn word(kind: WorkloadKind) -> &'static str {

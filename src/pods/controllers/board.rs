@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
 
-use super::view::{ChangeError, ChangeRequest, Changed, WorkloadList, WorkloadView};
 use crate::api::PodUid;
 use crate::base::locks::Locked;
+use crate::workloads::view::{ChangeError, ChangeRequest, Changed, WorkloadList, WorkloadView};
 
 /// Longest wait for the answer to a request.
 const ANSWER: Duration = Duration::from_secs(10);

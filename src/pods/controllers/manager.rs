@@ -33,6 +33,7 @@ use crate::pods::manager::PodManager;
 use crate::pods::status::StatusManager;
 use crate::pods::workers::PodWorkers;
 use crate::workloads::change::change;
+use crate::workloads::cron_job::PATIENCE;
 use crate::workloads::state::WorkloadState;
 use crate::workloads::step::{Step, step};
 use crate::workloads::view::{ChangeError, ChangeRequest, Changed, WorkloadView};
@@ -59,8 +60,8 @@ const ASPECTS: [Aspect; 2] = [Aspect::Status, Aspect::Spec];
 
 /// The workloads of the files, as the thread reads them.
 pub trait WantedWorkloads: Send {
-    /// Returns all workloads of all files.
-    fn all(&self) -> BTreeMap<WorkloadKey, Wanted>;
+    /// Returns the workloads that were added, changed or removed since the last call, each as it is now.
+    fn take_changed(&self) -> Vec<(WorkloadKey, Option<Wanted>)>;
     /// True if the pods directory has been read, and the sync loop knows the pods of an earlier daemon.
     fn may_step(&self) -> bool;
     /// True if every source has delivered. Before that, a workload that no file has may still come.
@@ -126,13 +127,13 @@ pub fn spawn(deps: Deps, stop: Receiver<()>, roster: &Roster) -> io::Result<Join
         }
         let is_stopped = || matches!(stop.try_recv(), Err(TryRecvError::Disconnected));
         if is_stopped() {
-            return ControlFlow::Break(());
+            return manager.end();
         }
         manager.round();
         // The end closes the channel before it wakes the feed. A round that has read the wake-up already would wait for
         // another one, so the channel is looked at again after it.
         if is_stopped() {
-            return ControlFlow::Break(());
+            return manager.end();
         }
         manager.wait(pulse);
         ControlFlow::Continue(())
@@ -148,6 +149,8 @@ struct Manager {
     readiness: Readiness,
     /// The workloads of the files at the last look.
     wanted: BTreeMap<WorkloadKey, Wanted>,
+    /// The workloads that were removed and came back as others. The new one begins when the pods of the old one are gone.
+    replaced: BTreeSet<WorkloadKey>,
     /// The workloads to step in this round.
     dirty: BTreeSet<WorkloadKey>,
     /// The views of each workload.
@@ -162,6 +165,8 @@ struct Manager {
     table_version: Option<u64>,
     /// True once workloads may be stepped.
     is_complete: bool,
+    /// True if the sync loop has been given the pods as they are in the records.
+    is_handed_on: bool,
 }
 
 impl Manager {
@@ -183,19 +188,27 @@ impl Manager {
             records,
             readiness: Readiness::default(),
             wanted: BTreeMap::new(),
+            replaced: BTreeSet::new(),
             views: BTreeMap::new(),
             wakes: HashMap::new(),
             image_keys: HashMap::new(),
             seen: 0,
             table_version: None,
             is_complete: false,
+            is_handed_on: false,
         })
+    }
+
+    /// Ends the pull of images that runs.
+    fn end(&self) -> ControlFlow<()> {
+        self.deps.node.images.stop();
+        ControlFlow::Break(())
     }
 
     /// Forgets what was read, so that the next round looks at everything anew. Called after a panic.
     fn doubt(&mut self) {
         self.seen = 0;
-        self.wanted.clear();
+        self.is_handed_on = false;
         self.wakes.clear();
         self.mark_all();
     }
@@ -235,11 +248,7 @@ impl Manager {
     fn read_changes(&mut self) {
         let (changes, version) = self.deps.feed.since(self.seen);
         self.seen = version;
-        let wanted = self.deps.wanted.all();
-        let keys = self.wanted.keys().chain(wanted.keys());
-        let differs = keys.filter(|key| self.wanted.get(*key) != wanted.get(*key));
-        self.dirty.extend(differs.cloned().collect::<Vec<_>>());
-        self.wanted = wanted;
+        self.read_files();
         let records = self.records.all();
         match changes {
             Some(changes) => {
@@ -249,15 +258,29 @@ impl Manager {
             None => self.mark_all(),
         }
         // The thread may have been woken because images have come.
-        let asks = self.image_keys.iter().filter(|(_, keys)| !keys.is_empty());
-        let asks: Vec<_> = asks.map(|(key, _)| key.clone()).collect();
-        self.dirty.extend(asks);
+        self.dirty.extend(self.image_keys.keys().cloned());
         if let Some(version) = self.table_version {
             // The table may have followed, so the pods that waited for it are looked at again.
             if self.deps.table.is_current(version) {
                 self.table_version = None;
                 self.mark_all();
             }
+        }
+    }
+
+    /// Takes the changes of files.
+    fn read_files(&mut self) {
+        for (key, new) in self.deps.wanted.take_changed() {
+            // The file of each pod is handed on with the pod.
+            self.is_handed_on = false;
+            let old = self.wanted.remove(&key);
+            if let Some(new) = new {
+                if old.is_some_and(|old| old.life != new.life) {
+                    self.replaced.insert(key.clone());
+                }
+                self.wanted.insert(key.clone(), new);
+            }
+            self.dirty.insert(key);
         }
     }
 
@@ -285,28 +308,20 @@ impl Manager {
 
     fn change(&mut self, asked: &ChangeRequest) -> Result<Changed, ChangeError> {
         let key = &asked.workload;
-        let (pods, _) = self.pods_of(key);
-        let (id, world) = (id_of(key), self.world());
+        let id = id_of(key);
         let (state, wanted) = (self.states.get(&id), self.wanted.get(key));
-        let made = change(&world, wanted, state, &pods, asked)?;
-        let not_written = |e: io::Error| ChangeError::NotWritten(e.to_string());
-        let deleted_at = world.now;
-        if let Some(state) = made.state {
-            self.states.put(&id, state).map_err(not_written)?;
-        }
-        if let Some((uid, grace)) = made.delete {
-            self.delete(&uid, deleted_at, grace).map_err(not_written)?;
-        }
+        let made = change(&self.world(), wanted, state, asked)?;
+        let written = self.write_state(&id, made.state);
+        written.map_err(|e| ChangeError::NotWritten(e.to_string()))?;
         self.dirty.insert(key.clone());
         Ok(Changed { done: made.done })
     }
 
     fn world(&self) -> World<'_> {
-        let (now, wall) = (Moment::now(), wall_clock());
+        let now = Moment::now();
         World {
             now: self.clock.at(now),
-            wall,
-            trusts_wall: self.clock.trusts(wall, now),
+            wall: self.clock.wall(now),
             node: &self.deps.node,
             settings: &self.deps.settings,
         }
@@ -332,7 +347,7 @@ impl Manager {
                 .readiness
                 .look(record, pod.as_deref(), status.as_deref(), &look);
             if observed.is_ready && !observed.is_in_table {
-                waits = Some(look.version);
+                waits = waits.max(self.readiness.seen_at(&record.uid));
             }
             pods.push(KnownPod {
                 record: record.clone(),
@@ -354,14 +369,13 @@ impl Manager {
             self.table_version = self.table_version.max(waits);
             let world = self.world();
             let id = id_of(key);
-            let made = step(
-                &world,
-                key,
-                self.wanted.get(key),
-                self.last_state(&id),
-                &pods,
-            );
+            let wanted = self.wanted.get(key);
+            let wanted = wanted.filter(|_| !self.replaced.contains(key));
+            let made = step(&world, key, wanted, self.last_state(&id), &pods);
             let now = world.now;
+            if pods.is_empty() && self.replaced.remove(key) {
+                self.dirty.insert(key.clone());
+            }
             self.plan_wake(key, &made);
             match self.carry_out(key, &id, made, now) {
                 Ok(true) => {}
@@ -399,6 +413,7 @@ impl Manager {
         for record in made.create {
             let uid = record.uid.clone();
             self.records.put(uid.as_str(), record)?;
+            self.is_handed_on = false;
         }
         self.deps.outlet.set_claims(key, made.claims);
         self.tell(&made.events);
@@ -443,25 +458,31 @@ impl Manager {
             grace_seconds: grace,
             ..record.clone()
         };
-        self.records.put(uid.as_str(), marked)
+        self.records.put(uid.as_str(), marked)?;
+        self.is_handed_on = false;
+        Ok(())
     }
 
     fn plan_wake(&mut self, key: &WorkloadKey, made: &Step) {
-        let (now, wall) = (Moment::now(), wall_clock());
+        let now = Moment::now();
+        let wall = self.clock.wall(now);
         let after = |at: Timestamp, from: Timestamp| {
             let left = Duration::try_from(at.duration_since(from)).unwrap_or_default();
             now + left.min(LONGEST)
         };
         let steady = made.wake_at.map(|at| after(at, self.clock.at(now)));
-        let scheduled = made.look_at.map(|at| after(at, wall));
+        let scheduled = made.look_at.map(|at| after(at, wall.now));
         // Schedules are looked at again when the clock may be trusted.
-        let trusted = (key.kind == WorkloadKind::CronJob && !self.clock.trusts(wall, now))
-            .then(|| self.clock.trusts_from());
+        let trusted = (key.kind == WorkloadKind::CronJob && !wall.is_trusted)
+            .then(|| Moment::from_boot(PATIENCE));
         let all = steady.into_iter().chain(scheduled).chain(trusted);
         if let Some(at) = all.min() {
             self.wakes.insert(key.clone(), at);
         }
-        self.image_keys.insert(key.clone(), made.image_keys.clone());
+        match made.image_keys.is_empty() {
+            true => drop(self.image_keys.remove(key)),
+            false => drop(self.image_keys.insert(key.clone(), made.image_keys.clone())),
+        }
         let needed: BTreeSet<&String> = self.image_keys.values().flatten().collect();
         self.deps
             .node
@@ -477,12 +498,12 @@ impl Manager {
             .filter(|r| r.deleted_at.is_some());
         let gone = deleted.filter(|record| self.is_gone(&record.uid));
         let gone: Vec<_> = gone.map(|r| (r.uid.clone(), r.workload.clone())).collect();
-        if gone.is_empty() {
-            return;
-        }
         for (uid, workload) in gone {
             match self.records.remove(uid.as_str()) {
-                Ok(()) => drop(self.dirty.insert(workload)),
+                Ok(()) => {
+                    self.dirty.insert(workload);
+                    self.is_handed_on = false;
+                }
                 Err(e) => log::error!("cannot remove the record of pod {uid}: {e}"),
             }
         }
@@ -497,8 +518,11 @@ impl Manager {
         is_told && self.deps.workers.pod(uid).is_none() && !self.deps.running.is_running(uid)
     }
 
-    /// Hands all pods to the sync loop.
+    /// Hands all pods to the sync loop, if a record or a file has changed.
     fn hand_on(&mut self) {
+        if std::mem::replace(&mut self.is_handed_on, true) {
+            return;
+        }
         let records = self.records.all();
         let wanted = &self.wanted;
         let file = |key: &WorkloadKey| wanted.get(key).map_or_else(String::new, |w| w.file.clone());

@@ -13,7 +13,6 @@ mod record_directory;
 mod steady_clock;
 mod wall_clock;
 
-pub use crate::workloads::view;
 pub use board::Board;
 pub use images_ahead::ImagesAhead;
 pub use node::NodeView;

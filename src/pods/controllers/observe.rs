@@ -74,6 +74,11 @@ impl Readiness {
         change
     }
 
+    /// Returns the version of the change feed at which the last change of a pod's readiness was seen.
+    pub fn seen_at(&self, uid: &PodUid) -> Option<u64> {
+        Some(self.0.get(uid)?.version)
+    }
+
     /// Forgets the pods that are gone.
     pub fn retain(&mut self, is_there: impl Fn(&PodUid) -> bool) {
         self.0.retain(|uid, _| is_there(uid));

@@ -4,16 +4,13 @@
 //! Over restarts and reboots the line never goes back, because each time that is written to the disk is its lower end
 //! at the next start.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use jiff::Timestamp;
 
 use crate::base::clock::Moment;
+use crate::workloads::cron_job::WallClock;
 use crate::workloads::observed::later;
-
-/// Time after the start of the daemon after which the wall clock counts as right, even if it is behind the newest time
-/// that was written (workloads 7.16).
-const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A clock that begins at the wall clock, and never jumps with it.
 #[derive(Clone, Copy, Debug)]
@@ -40,15 +37,10 @@ impl SteadyClock {
         later(self.base, now.since(self.began))
     }
 
-    /// True if the wall clock may be trusted for schedules: it is not behind what was written, or the daemon has waited
-    /// long enough for somebody to set it.
-    pub fn trusts(&self, wall: Timestamp, now: Moment) -> bool {
-        wall >= self.newest_written || now.since(self.began) >= PATIENCE
-    }
-
-    /// Returns the moment from which the wall clock counts as right in any case.
-    pub fn trusts_from(&self) -> Moment {
-        self.began + PATIENCE
+    /// Returns the wall clock, and whether it can be trusted for schedules (workloads 7.16).
+    pub fn wall(&self, now: Moment) -> WallClock {
+        let since_boot = now.since_boot();
+        WallClock::new(wall_clock(), Some(self.newest_written), since_boot)
     }
 }
 
@@ -59,6 +51,8 @@ pub fn wall_clock() -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn moment(seconds: u64) -> Moment {
@@ -76,15 +70,5 @@ mod tests {
         assert_eq!(clock.at(moment(70)), time(5_060));
         let clock = SteadyClock::start(time(9_000), time(5_000), moment(10));
         assert_eq!(clock.at(moment(11)), time(9_001));
-    }
-
-    #[test]
-    fn a_clock_that_is_behind_is_trusted_when_it_is_set_or_after_a_while() {
-        let clock = SteadyClock::start(time(0), time(5_000), moment(10));
-        assert!(!clock.trusts(time(1), moment(11)));
-        assert!(clock.trusts(time(5_000), moment(11)));
-        assert!(!clock.trusts(time(1), moment(309)));
-        assert!(clock.trusts(time(1), moment(310)));
-        assert_eq!(clock.trusts_from(), moment(310));
     }
 }

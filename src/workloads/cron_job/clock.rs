@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 /// Time after the boot from which the clock is trusted, because nobody may ever set it.
-const PATIENCE: Duration = Duration::from_secs(5 * 60);
+pub const PATIENCE: Duration = Duration::from_secs(5 * 60);
 
 /// 1 January 2020. An earlier time is that of a clock that nobody has set.
 const UNSET_BEFORE: i64 = 1_577_836_800;

@@ -8,7 +8,7 @@ use super::{Room, Step, Stepping, effective};
 use crate::api::identity::workload_uid;
 use crate::api::pod::ObjectMeta;
 use crate::api::workload::{CronJobSpec, JobSpec, WorkloadKey, WorkloadKind, WorkloadSpec};
-use crate::workloads::cron_job::{self, ChildJob, CronJobInput, JobEnd, NewJob, WallClock};
+use crate::workloads::cron_job::{self, ChildJob, CronJobInput, JobEnd, NewJob};
 use crate::workloads::job::{ConditionType, JobState};
 use crate::workloads::record::{Owner, seconds};
 use crate::workloads::state::{ControllerState, CronJobRecord, MadeJob, WorkloadState};
@@ -27,10 +27,7 @@ impl Stepping<'_> {
             spec,
             state: &of.state,
             jobs: &children,
-            clock: WallClock {
-                now: self.world.wall,
-                is_trusted: self.world.trusts_wall,
-            },
+            clock: self.world.wall,
             zones: self.world.node.zones(),
             has_room_beside: self.has_room_beside(spec),
         });
@@ -151,7 +148,7 @@ impl Stepping<'_> {
 
     /// Makes a Job of the CronJob's template, with one more annotation.
     pub(super) fn job_of_template(&self, name: &str, annotation: (&str, &str)) -> MadeJob {
-        made_job(self.wanted, self.world.wall, name, annotation)
+        made_job(self.wanted, self.world.wall.now, name, annotation)
     }
 
     fn key_of_job(&self, name: &str) -> WorkloadKey {

@@ -86,7 +86,7 @@ impl<'a> Maker<'a> {
             uid: uid.to_string(),
             namespace: self.workload.namespace.clone(),
             node_name: self.world.node.name().to_owned(),
-            created: self.world.wall,
+            created: self.world.wall.now,
             owner: recipe.owner.clone(),
             labels: recipe.labels,
             annotations: recipe.annotations,

@@ -71,7 +71,6 @@ impl Stepping<'_> {
             .iter()
             .filter_map(|claim| self.local_claim(claim))
             .collect();
-        step.released_claims = output.claims_to_remove.clone();
         let mut shown = Shown::new(self, state, &workload);
         shown.set_status(&output.status);
         shown.view.overrides = of.overrides.lines();

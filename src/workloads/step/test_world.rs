@@ -15,6 +15,7 @@ use crate::api::pod::{ObjectMeta, PodSpec};
 use crate::api::raw_object::RawObject;
 use crate::api::workload::WorkloadSpec;
 use crate::base::cron::Zones;
+use crate::workloads::cron_job::WallClock;
 use crate::workloads::observed::{ObservedContainer, later};
 use crate::workloads::settings::Settings;
 use crate::workloads::world::Node;
@@ -111,14 +112,14 @@ impl TestWorld {
             file: "/pods/a.yaml".into(),
             warnings: Vec::new(),
             file_error: None,
+            life: 1,
         });
     }
 
     fn world(&self) -> World<'_> {
         World {
             now: self.now,
-            wall: self.now,
-            trusts_wall: true,
+            wall: trusted(self.now),
             node: &self.node,
             settings: &self.settings,
         }
@@ -242,6 +243,12 @@ impl TestWorld {
     pub(crate) fn object(&self) -> &Value {
         &self.last.views[0].object
     }
+}
+
+/// Returns a wall clock that is trusted.
+pub(crate) fn trusted(now: Timestamp) -> WallClock {
+    let is_trusted = true;
+    WallClock { now, is_trusted }
 }
 
 /// Returns the image of a pod's container.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::test_world::{TestWorld, image_of};
+use super::test_world::{TestWorld, image_of, trusted};
 use super::*;
 use crate::workloads::change::change;
 use crate::workloads::deployment::OnDeadline;
@@ -36,22 +36,12 @@ fn ask(world: &mut TestWorld, asked: Change) -> Result<String, ChangeError> {
     };
     let of = World {
         now: world.now,
-        wall: world.now,
-        trusts_wall: true,
+        wall: trusted(world.now),
         node: &world.node,
         settings: &world.settings,
     };
-    let pods: Vec<KnownPod> = world.pods.values().cloned().collect();
-    let made = change(
-        &of,
-        world.wanted.as_ref(),
-        world.state.as_ref(),
-        &pods,
-        &request,
-    )?;
-    if let Some(state) = made.state {
-        world.state = Some(state);
-    }
+    let made = change(&of, world.wanted.as_ref(), world.state.as_ref(), &request)?;
+    world.state = Some(made.state);
     Ok(made.done)
 }
 
@@ -411,8 +401,7 @@ fn a_job_whose_state_is_lost_waits_for_a_person() {
     let pods = Vec::new();
     let of = World {
         now: world.now,
-        wall: world.now,
-        trusts_wall: true,
+        wall: trusted(world.now),
         node: &world.node,
         settings: &world.settings,
     };

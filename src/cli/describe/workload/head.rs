@@ -14,7 +14,7 @@ use crate::face::views::workloads::{
     controller, kind, labels_text, name, namespace, number, or_none, selector, selector_text, time,
     uid, yes_or_no,
 };
-use crate::pods::controllers::view::WorkloadView;
+use crate::workloads::view::WorkloadView;
 
 /// Number of characters of completed indexes after which the list ends at the next comma.
 const MAX_INDEXES: usize = 50;
