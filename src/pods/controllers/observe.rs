@@ -166,3 +166,159 @@ fn terminated(state: &ContainerState) -> Option<(i32, Option<Time>)> {
 fn is_sidecar(pod: Option<&Pod>, name: &str) -> bool {
     pod.is_some_and(|pod| pod.spec.is_sidecar(name))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// The wall clock, which is an hour ahead of the line of the steady clock.
+    const WALL: i64 = 3600 + NOW;
+    const NOW: i64 = 1_800_000_000;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn record() -> PodRecord {
+        serde_json::from_value(json!({
+            "uid": "u1", "name": "web-1", "namespace": "default",
+            "workload": {"kind": "ReplicaSet", "namespace": "default", "name": "web"},
+            "owner": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "namespace": "default", "name": "web",
+                "uid": "w1"},
+            "created": "2027-01-15T08:00:00Z",
+            "object": {"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}}}}))
+        .unwrap()
+    }
+
+    fn status(ready: &str, since: i64) -> PodStatus {
+        serde_json::from_value(json!({"phase": "Running", "conditions": [
+            {"type": "Ready", "status": ready, "lastTransitionTime": at(since).to_string()}]}))
+        .unwrap()
+    }
+
+    /// Looks at a pod with this status `later` seconds after `NOW`, when the table is current up to version `table`.
+    fn look(
+        readiness: &mut Readiness,
+        status: &PodStatus,
+        later: i64,
+        (version, table): (u64, u64),
+    ) -> ObservedPod {
+        let look = Look {
+            now: at(NOW + later),
+            wall: at(WALL + later),
+            version,
+            in_force: &|version| version <= table,
+        };
+        readiness.look(&record(), None, Some(status), &look)
+    }
+
+    #[test]
+    fn the_first_look_takes_the_time_from_the_status_and_moves_it_to_the_steady_line() {
+        let mut readiness = Readiness::default();
+        let pod = look(&mut readiness, &status("True", WALL - 40), 0, (1, 1));
+        assert_eq!(pod.ready_changed, Some(at(NOW - 40)));
+        assert!(pod.is_available(Duration::from_secs(40), at(NOW)));
+        assert!(!pod.is_available(Duration::from_secs(41), at(NOW)));
+    }
+
+    #[test]
+    fn a_time_in_the_future_of_the_wall_clock_counts_as_now() {
+        let mut readiness = Readiness::default();
+        let pod = look(&mut readiness, &status("True", WALL + 500), 0, (1, 1));
+        assert_eq!(pod.ready_changed, Some(at(NOW)));
+    }
+
+    #[test]
+    fn a_later_change_has_the_time_of_the_look_that_saw_it() {
+        let mut readiness = Readiness::default();
+        let pod = look(&mut readiness, &status("False", WALL - 40), 0, (1, 1));
+        assert_eq!((pod.is_ready, pod.ready_changed), (false, None));
+        // The clock of the status is wrong by an hour.
+        let ready = status("True", WALL - 3600);
+        let pod = look(&mut readiness, &ready, 5, (2, 2));
+        assert_eq!(pod.ready_changed, Some(at(NOW + 5)));
+        let pod = look(&mut readiness, &ready, 9, (3, 3));
+        assert_eq!(pod.ready_changed, Some(at(NOW + 5)));
+        let unready = status("False", WALL - 3600);
+        let pod = look(&mut readiness, &unready, 10, (4, 4));
+        assert_eq!(
+            (pod.is_ready, pod.ready_changed),
+            (false, Some(at(NOW + 10)))
+        );
+    }
+
+    #[test]
+    fn a_ready_pod_is_in_the_table_when_the_table_has_followed_its_change() {
+        let mut readiness = Readiness::default();
+        let ready = status("True", WALL);
+        let is_in_table = |readiness: &mut Readiness, versions| {
+            let pod = look(readiness, &ready, 0, versions);
+            assert!(pod.is_ready);
+            pod.is_in_table
+        };
+        assert!(!is_in_table(&mut readiness, (7, 6)));
+        assert_eq!(readiness.seen_at(&PodUid::from("u1")), Some(7));
+        // Later changes of other pods do not make the pod wait for a newer table.
+        assert!(is_in_table(&mut readiness, (9, 7)));
+        assert_eq!(readiness.seen_at(&PodUid::from("u1")), Some(7));
+        readiness.retain(|_| false);
+        assert!(!is_in_table(&mut readiness, (9, 7)));
+    }
+
+    #[test]
+    fn a_pod_without_room_is_pending_and_one_that_may_not_run_here_has_failed() {
+        let rejected = |reason: &str| {
+            let status: PodStatus =
+                serde_json::from_value(json!({"phase": "Failed", "reason": reason,
+                "message": "Pod was rejected: Node didn't have enough resource: memory"}))
+                .unwrap();
+            let pod = look(&mut Readiness::default(), &status, 0, (1, 1));
+            (pod.phase, pod.waits_for_room)
+        };
+        assert_eq!(rejected("OutOfmemory"), (PodPhase::Pending, true));
+        assert_eq!(rejected("NodeAffinity"), (PodPhase::Failed, false));
+    }
+
+    #[test]
+    fn containers_come_with_their_kind_and_their_end() {
+        let status: PodStatus = serde_json::from_value(json!({"phase": "Running",
+            "initContainerStatuses": [{"name": "first"}],
+            "containerStatuses": [{"name": "main", "restartCount": 3,
+                "state": {"terminated": {"exitCode": 7, "finishedAt": at(WALL - 30).to_string()}}}]}))
+        .unwrap();
+        let pod = look(&mut Readiness::default(), &status, 0, (1, 1));
+        let [init, main] = &pod.containers[..] else {
+            panic!("{:?}", pod.containers);
+        };
+        assert_eq!((init.kind, init.exit_code), (ContainerKind::Init, None));
+        assert_eq!(
+            (main.kind, main.exit_code),
+            (ContainerKind::Regular, Some(7))
+        );
+        assert_eq!((main.restarts, main.finished_at), (3, Some(at(NOW - 30))));
+        assert_eq!(pod.labels, BTreeMap::from([("app".into(), "web".into())]));
+        assert_eq!(pod.annotations, BTreeMap::from([("a".into(), "b".into())]));
+    }
+
+    #[test]
+    fn a_pod_without_a_status_is_as_its_record_says() {
+        let look = Look {
+            now: at(NOW),
+            wall: at(WALL),
+            version: 1,
+            in_force: &|_| true,
+        };
+        let deleted = PodRecord {
+            deleted_at: Some(at(NOW - 1)),
+            ..record()
+        };
+        let pod = Readiness::default().look(&deleted, None, None, &look);
+        assert!(pod.is_terminating());
+        assert_eq!(pod.phase, PodPhase::Pending);
+        assert_eq!(pod.deleted_at, Some(at(NOW - 1)));
+    }
+}
