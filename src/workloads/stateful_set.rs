@@ -103,7 +103,7 @@ pub struct StatefulSetOutput {
     pub creates: Vec<PodCreation>,
     /// Pods to delete, in this order.
     pub deletes: Vec<PodDeletion>,
-    /// Names of claims to move to the trash.
+    /// Names of the claims to take out of the store of objects.
     pub claims_to_remove: Vec<String>,
     /// Status of the StatefulSet, with the pods that are made now.
     pub status: StatefulSetStatus,

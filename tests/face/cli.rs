@@ -35,10 +35,10 @@ use podprobe::face::views::ProbeReport;
 use podprobe::face::views::history::{PodHistory, RunOutcome};
 use podprobe::face::views::{PodView, Snapshot, SnapshotUpdate};
 use podprobe::net::services::view::ServiceView;
-use podprobe::pods::controllers::view::{ChangeError, ChangeRequest, Changed, WorkloadList};
 use podprobe::pods::events::{Event, EventList};
 use podprobe::pods::prober::now::ProbeNowError;
 use podprobe::pods::prober::trace::Step;
+use podprobe::workloads::view::{ChangeError, ChangeRequest, Changed, WorkloadList};
 use serde_json::{Value, json};
 
 use crate::support::skip;

@@ -1,7 +1,8 @@
 //! The claims of a StatefulSet's pods: their names, which ones are missing, and which ones go (workloads 5.2, 5.3).
 //!
 //! Invariants: pure. A claim goes only if its owner, which is written down while the owner is there, is gone. So a
-//! policy that changes later never takes claims of pods that went before. The caller moves claims to a trash.
+//! policy that changes later never takes claims of pods that went before. The caller takes the claims out of the store of
+//! objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
 use podprobe::api::workload::{WorkloadKey, WorkloadKind};
-use podprobe::pods::controllers::view::{Change, ChangeError, ChangeRequest, Changed};
+use podprobe::workloads::view::{Change, ChangeError, ChangeRequest, Changed};
 use serde_json::{Value, json};
 
 use super::{World, all, job, web, world};
