@@ -60,6 +60,9 @@ pub struct Step {
     pub look_at: Option<Timestamp>,
     /// Keys of the templates whose images are needed on the node ahead.
     pub image_keys: Vec<String>,
+    /// True if a pod waits for a name or for room that pods of others have. The next step is needed when any pod of the
+    /// node changes.
+    pub waits_for_others: bool,
 }
 
 /// Decides what a workload needs next. `wanted` is None if no file has the workload any more.

@@ -157,6 +157,8 @@ struct Manager {
     views: BTreeMap<WorkloadKey, Vec<WorkloadView>>,
     /// The moments at which workloads are stepped even if nothing changes.
     wakes: HashMap<WorkloadKey, Moment>,
+    /// The workloads that wait for a name or for room which pods of others have.
+    wait_for_others: BTreeSet<WorkloadKey>,
     /// The images that each workload needs ahead.
     image_keys: HashMap<WorkloadKey, Vec<String>>,
     /// Version of the change feed up to which changes have been read.
@@ -191,6 +193,7 @@ impl Manager {
             replaced: BTreeSet::new(),
             views: BTreeMap::new(),
             wakes: HashMap::new(),
+            wait_for_others: BTreeSet::new(),
             image_keys: HashMap::new(),
             seen: 0,
             table_version: None,
@@ -254,6 +257,10 @@ impl Manager {
             Some(changes) => {
                 let of = |uid: &PodUid| records.get(uid.as_str()).map(|r| r.workload.clone());
                 self.dirty.extend(changes.pods.keys().filter_map(of));
+                // The sync loop forgets a pod after its record is gone, so a change of a pod without a record counts.
+                if !changes.pods.is_empty() {
+                    self.dirty.extend(self.wait_for_others.iter().cloned());
+                }
             }
             None => self.mark_all(),
         }
@@ -478,6 +485,10 @@ impl Manager {
         let all = steady.into_iter().chain(scheduled).chain(trusted);
         if let Some(at) = all.min() {
             self.wakes.insert(key.clone(), at);
+        }
+        match made.waits_for_others {
+            true => drop(self.wait_for_others.insert(key.clone())),
+            false => drop(self.wait_for_others.remove(key)),
         }
         match made.image_keys.is_empty() {
             true => drop(self.image_keys.remove(key)),

@@ -50,6 +50,7 @@ impl Stepping<'_> {
         let mut step = Step {
             wake_at: outcome.wake_at,
             image_keys: looked.image_keys,
+            waits_for_others: lacks_room(&looked.node.surge),
             ..Step::default()
         };
         let owner = self.owner();
@@ -275,6 +276,15 @@ struct LookedAt {
     canonical: String,
     node: NodeFacts,
     image_keys: Vec<String>,
+}
+
+/// True if a new pod would find room, or more of it, when pods of others end.
+fn lacks_room(surge: &SurgeAllowance) -> bool {
+    match surge {
+        SurgeAllowance::AsWritten => false,
+        SurgeAllowance::None { reason, .. } => *reason == SurgeReason::NoRoom,
+        SurgeAllowance::DoesNotFit(_) => true,
+    }
 }
 
 /// Returns the name of the oldest set whose template equals the wanted one (workloads 3.2). A set with the same text has

@@ -18,6 +18,7 @@ use crate::api::workload::WorkloadSpec;
 use crate::workloads::set_rollout_status::stateful_set_rollout;
 use crate::workloads::state::{ControllerState, StatefulSetRecord, WorkloadState};
 use crate::workloads::stateful_set::identity::PodIdentity;
+use crate::workloads::stateful_set::ordinals::pod_name;
 use crate::workloads::stateful_set::{
     self, PodCreation, StatefulSetInput, StatefulSetOutput, StatefulSetState, claim_event,
     creation_event, deletion_event,
@@ -62,6 +63,9 @@ impl Stepping<'_> {
         };
         let output = stateful_set::step(&input);
         step.wake_at = super::deployment::earlier(step.wake_at, output.wake_at);
+        let mut wanted = (spec.start()..).take(usize::try_from(spec.replicas).unwrap_or(0));
+        step.waits_for_others =
+            wanted.any(|ordinal| taken_names.contains(&pod_name(&self.key.name, ordinal)));
         self.act_for_stateful_set(&output, &mut step);
         let mut claims = of.claims.clone();
         claims.extend(output.claims_to_make.iter().map(claim_object));

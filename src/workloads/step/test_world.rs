@@ -11,9 +11,8 @@ use serde_json::Value;
 
 use super::*;
 use crate::api::PodPhase;
-use crate::api::pod::{ObjectMeta, PodSpec};
-use crate::api::raw_object::RawObject;
-use crate::api::workload::WorkloadSpec;
+use crate::api::decode::made_workload;
+use crate::api::pod::PodSpec;
 use crate::base::cron::Zones;
 use crate::workloads::cron_job::WallClock;
 use crate::workloads::observed::{ObservedContainer, later};
@@ -27,6 +26,8 @@ pub(crate) struct FakeNode {
     pub(crate) images: RefCell<ImagesState>,
     pub(crate) room: RefCell<Room>,
     pub(crate) is_selected: Cell<bool>,
+    /// Names of pods that no workload of the test has.
+    pub(crate) other_pods: RefCell<BTreeSet<String>>,
 }
 
 impl Default for FakeNode {
@@ -37,6 +38,7 @@ impl Default for FakeNode {
             images: RefCell::new(ImagesState::Ready),
             room: RefCell::new(Room::Beside),
             is_selected: Cell::new(true),
+            other_pods: RefCell::default(),
         }
     }
 }
@@ -55,7 +57,7 @@ impl Node for FakeNode {
         self.room.borrow().clone()
     }
     fn pod_names(&self, _: &str, _: &BTreeSet<PodUid>) -> BTreeSet<String> {
-        BTreeSet::new()
+        self.other_pods.borrow().clone()
     }
     fn zones(&self) -> &Zones {
         &self.zones
@@ -272,65 +274,7 @@ fn observed(record: &PodRecord) -> ObservedPod {
     }
 }
 
-/// Reads a workload of a valid object, without the decoder.
+/// Reads a workload of a valid object.
 pub(crate) fn workload(object: &Value) -> Workload {
-    let kind = object["kind"].as_str().unwrap();
-    let mut spec = object["spec"].clone();
-    let pointer = match kind {
-        "CronJob" => "/jobTemplate/spec/template",
-        _ => "/template",
-    };
-    let written = spec.pointer(pointer).cloned().unwrap();
-    *spec.pointer_mut(pointer).unwrap() = Value::Null;
-    let (parent, _) = pointer.rsplit_once('/').unwrap();
-    spec.pointer_mut(parent)
-        .unwrap()
-        .as_object_mut()
-        .unwrap()
-        .shift_remove("template");
-    let template = effective::typed(&written).unwrap();
-    fn of<T: serde::de::DeserializeOwned>(spec: Value) -> T {
-        serde_json::from_value(spec).unwrap()
-    }
-    let spec = match kind {
-        "Deployment" => {
-            let mut spec: crate::api::workload::DeploymentSpec = of(spec);
-            spec.template = template;
-            WorkloadSpec::Deployment(spec)
-        }
-        "ReplicaSet" => {
-            let mut spec: crate::api::workload::ReplicaSetSpec = of(spec);
-            spec.template = template;
-            WorkloadSpec::ReplicaSet(spec)
-        }
-        "DaemonSet" => {
-            let mut spec: crate::api::workload::DaemonSetSpec = of(spec);
-            spec.template = template;
-            WorkloadSpec::DaemonSet(spec)
-        }
-        "StatefulSet" => {
-            let mut spec: crate::api::workload::StatefulSetSpec = of(spec);
-            spec.template = template;
-            WorkloadSpec::StatefulSet(spec)
-        }
-        "Job" => {
-            let mut spec: crate::api::workload::JobSpec = of(spec);
-            spec.template = template;
-            WorkloadSpec::Job(spec)
-        }
-        _ => {
-            let mut spec: crate::api::workload::CronJobSpec = of(spec);
-            spec.job_template.spec.template = template;
-            WorkloadSpec::CronJob(spec)
-        }
-    };
-    let mut metadata: ObjectMeta = of(object["metadata"].clone());
-    if metadata.namespace.is_empty() {
-        metadata.namespace = "default".into();
-    }
-    Workload {
-        metadata,
-        spec,
-        raw: RawObject::new(object),
-    }
+    made_workload(object.clone()).unwrap()
 }

@@ -149,6 +149,11 @@ fn a_pod_that_fits_in_no_way_costs_no_old_one() {
         conditions.contains("DoesNotFit") && conditions.contains("memory"),
         "{conditions}"
     );
+    assert!(world.last.waits_for_others);
+    *world.node.room.borrow_mut() = Room::Beside;
+    world.settle();
+    assert_eq!(world.count("i:2").0, 1);
+    assert!(!world.last.waits_for_others);
 }
 
 #[test]
@@ -304,6 +309,23 @@ fn a_stateful_set_starts_in_order_with_claims_and_keeps_them() {
         (names(&world), world.last.claims.len()),
         (vec!["db-0".to_owned()], 2)
     );
+}
+
+#[test]
+fn a_stateful_set_waits_for_a_name_until_the_pod_that_has_it_is_gone() {
+    let mut world = TestWorld::new(stateful_set(2, "i:1"));
+    world.node.other_pods.borrow_mut().insert("db-0".into());
+    world.settle();
+    assert!(world.pods.is_empty());
+    assert!(world.last.waits_for_others);
+    world.node.other_pods.borrow_mut().clear();
+    world.settle();
+    assert_eq!(world.pods.len(), 1);
+    assert!(!world.last.waits_for_others);
+    // A name beyond the range is no name that the set needs.
+    world.node.other_pods.borrow_mut().insert("db-2".into());
+    world.settle();
+    assert!(!world.last.waits_for_others);
 }
 
 #[test]
