@@ -32,7 +32,7 @@ pub use documents::SIZE_LIMIT;
 pub use error::{DecodeError, Problem};
 pub use place::Position;
 pub use shown::as_in_files;
-pub use workload::{DecodedWorkload, MadeError, made_workload};
+pub use workload::{DecodedWorkload, MadeError, made_template, made_workload};
 
 use self::error::Findings;
 use self::kinds::Kind;

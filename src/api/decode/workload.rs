@@ -174,7 +174,7 @@ impl Parts {
         if kind == WorkloadKind::Job {
             make_selector(&mut raw, &mut self.template, &key);
         }
-        let template = typed_template(self.template)?;
+        let template = made_template(self.template)?;
         if let Some(slot) = template_in(kind, &mut raw).filter(|_| !self.is_missing) {
             defaults::apply_to_template(slot);
         }
@@ -187,8 +187,12 @@ fn template_in(kind: WorkloadKind, raw: &mut Value) -> Option<&mut Value> {
     fields.try_fold(raw, |object, field| object.get_mut(field))
 }
 
-/// Returns the typed template. Its spec has the defaults of a pod, and its text is as it was written.
-fn typed_template(template: Value) -> Result<PodTemplate, MadeError> {
+/// Returns the typed template. Its spec has the defaults of a pod, and its text is as it was written. The template is not
+/// validated.
+///
+/// # Errors
+/// Returns a `MadeError` if the template does not have the form of one.
+pub fn made_template(template: Value) -> Result<PodTemplate, MadeError> {
     let written = RawObject::new(&template).into();
     let mut pod = template;
     defaults::apply(&mut pod);

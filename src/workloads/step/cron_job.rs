@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::job::JobAt;
 use super::shown::{Shown, edit};
-use super::{Room, Step, Stepping, effective};
+use super::{Room, Step, Stepping};
+use crate::api::decode::made_workload;
 use crate::api::identity::workload_uid;
-use crate::api::pod::ObjectMeta;
-use crate::api::workload::{CronJobSpec, JobSpec, WorkloadKey, WorkloadKind, WorkloadSpec};
+use crate::api::workload::{CronJobSpec, Workload, WorkloadKey, WorkloadKind, WorkloadSpec};
 use crate::workloads::cron_job::{self, ChildJob, CronJobInput, JobEnd, NewJob};
 use crate::workloads::job::{ConditionType, JobState};
 use crate::workloads::record::{Owner, seconds};
@@ -92,17 +92,16 @@ impl Stepping<'_> {
         step: &mut Step,
         views: &mut Vec<WorkloadView>,
     ) -> bool {
-        let Some((metadata, spec)) = job.typed(&self.key.namespace) else {
+        let Some(workload) = job.workload(&self.key.namespace) else {
             return false;
         };
-        let key = self.key_of_job(&metadata.name);
-        let own = super::owner_of(&key);
+        let WorkloadSpec::Job(spec) = &workload.spec else {
+            return false;
+        };
+        let own = super::owner_of(&workload.key());
         let at = JobAt {
-            metadata: &ObjectMeta {
-                uid: own.uid.as_str().into(),
-                ..metadata
-            },
-            spec: &spec,
+            metadata: &workload.metadata,
+            spec,
             generation: 1,
             state: &job.state.clone(),
             is_deleted: job.is_deleted,
@@ -118,10 +117,8 @@ impl Stepping<'_> {
         if is_over && !has_pods {
             return false;
         }
-        let mut object = job.object.clone();
+        let mut object = workload.raw.value();
         edit(&mut object, "metadata", |it| {
-            it.insert("namespace".into(), key.namespace.as_str().into());
-            it.insert("uid".into(), own.uid.as_str().into());
             it.insert(
                 "ownerReferences".into(),
                 json!([template::reference(owner)]),
@@ -227,19 +224,11 @@ impl MadeJob {
             .to_owned()
     }
 
-    /// Returns metadata and spec of the Job. None if this podprobe cannot read them any more.
-    fn typed(&self, namespace: &str) -> Option<(ObjectMeta, JobSpec)> {
-        let written = &self.object["spec"]["template"];
-        let mut spec = self.object["spec"].clone();
-        spec.as_object_mut()?.remove("template");
-        let mut spec: JobSpec = serde_json::from_value(spec).ok()?;
-        spec.template = effective::typed(written)?;
-        let metadata = ObjectMeta {
-            name: self.name(),
-            namespace: namespace.to_owned(),
-            ..ObjectMeta::default()
-        };
-        Some((metadata, spec))
+    /// Returns the Job as a workload. None if this podprobe cannot read it any more.
+    fn workload(&self, namespace: &str) -> Option<Workload> {
+        let mut object = self.object.clone();
+        object["metadata"]["namespace"] = namespace.into();
+        made_workload(object).ok()
     }
 }
 

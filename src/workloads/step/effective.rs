@@ -1,12 +1,8 @@
 //! The workload as its controller must act on it: the file's object with the overrides of verbs laid over it.
 
-use std::sync::Arc;
+use serde_json::Value;
 
-use serde_json::{Value, json};
-
-use crate::api::defaults;
-use crate::api::pod::PodSpec;
-use crate::api::raw_object::RawObject;
+use crate::api::decode::made_template;
 use crate::api::workload::{PodTemplate, Workload, WorkloadSpec};
 use crate::workloads::overrides::{self, Overrides};
 use crate::workloads::template;
@@ -50,23 +46,8 @@ fn take(template: &mut PodTemplate, written: &Value) {
     if template::are_equal(&template.written.value(), written) {
         return;
     }
-    if let Some(other) = typed(written) {
+    // A revision that this podprobe cannot read any more changes nothing.
+    if let Ok(other) = made_template(written.clone()) {
         *template = other;
     }
-}
-
-/// Returns the template of a text that was valid when it was written. None if this podprobe cannot read it any more.
-pub(super) fn typed(written: &Value) -> Option<PodTemplate> {
-    let mut pod = json!({"metadata": written["metadata"], "spec": written["spec"]});
-    defaults::apply(&mut pod);
-    let spec: PodSpec = serde_json::from_value(pod["spec"].take()).ok()?;
-    let metadata = match pod["metadata"].take() {
-        Value::Null => Default::default(),
-        metadata => serde_json::from_value(metadata).ok()?,
-    };
-    Some(PodTemplate {
-        metadata,
-        spec: Arc::new(spec),
-        written: Arc::new(RawObject::new(written)),
-    })
 }
