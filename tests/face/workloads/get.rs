@@ -7,7 +7,7 @@ use podprobe::net::services::view::ServiceView;
 use serde_json::{Value, json};
 
 use super::{all, object, view, web, world};
-use crate::cli::{Killed, World, check_output, text};
+use crate::cli::{HOUR, Killed, World, check_output, text};
 
 #[test]
 fn the_columns_are_kubectls() {
@@ -238,17 +238,17 @@ fn events_of_workloads_are_listed_with_their_kind() {
     let of = |kind: &str, name: &str| {
         json!({"kind": kind, "namespace": "default", "pod": name, "uid": "u", "fieldPath": "", "type": "Normal",
             "reason": "ScalingReplicaSet", "message": format!("of {name}"), "count": 1,
-            "firstTimestamp": super::ago(60), "lastTimestamp": super::ago(60)})
+            "firstTimestamp": super::ago(3 * HOUR), "lastTimestamp": super::ago(3 * HOUR)})
     };
     with_event["events"] = json!([of("Deployment", "web"), of("Pod", "web-edge")]);
     let world = World::new(vec![with_event], vec![]);
     world.set_workloads(1, &[web()]);
-    let row = "60s   Normal   ScalingReplicaSet   deployment/web   of web\n";
+    let row = "3h    Normal   ScalingReplicaSet   deployment/web   of web\n";
     world.check("get events deploy/web --no-headers", row);
     world.check("events --for deployment/web --no-headers", row);
     world.check(
         "events --for web --no-headers",
-        "60s   Normal   ScalingReplicaSet   pod/web-edge   of web-edge\n",
+        "3h    Normal   ScalingReplicaSet   pod/web-edge   of web-edge\n",
     );
     world.check_failure("events --for job/x", 1, "jobs.batch \"x\" not found\n");
 }
