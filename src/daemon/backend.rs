@@ -142,10 +142,10 @@ impl Shown for DaemonBackend {
     }
 
     fn workloads(&self, after: Option<u64>, ceiling: Duration) -> WorkloadList {
-        match after {
-            None => self.sources.board.read(),
-            Some(after) => self.sources.board.read_newer(after, ceiling),
-        }
+        // A daemon that has just started has not looked at its workloads yet, and none of them would be found.
+        let first = || (self.started + FIRST_READING).since(Moment::now());
+        let ceiling = after.map_or_else(first, |_| ceiling);
+        self.sources.board.read_newer(after.unwrap_or(0), ceiling)
     }
 
     fn objects(&self, kind: ObjectKind) -> Vec<Value> {

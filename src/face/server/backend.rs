@@ -78,7 +78,7 @@ pub trait Shown: Send + Sync {
     fn services(&self) -> Vec<ServiceView>;
 
     /// Waits up to `ceiling` for a list of workloads that is newer than the version `after`, and returns the list. If
-    /// `after` is None, returns it at once.
+    /// `after` is None, waits only while the daemon has just started and has not looked at its workloads yet.
     fn workloads(&self, after: Option<u64>, ceiling: Duration) -> WorkloadList;
 
     /// Returns every object of a kind that pods refer to, in the form that an API server gives it, sorted by namespace

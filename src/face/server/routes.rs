@@ -392,7 +392,9 @@ fn workloads(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result<(
     let Some(after) = after(exchange)? else {
         return Ok(());
     };
-    let newer = |list: &WorkloadList| after.is_none_or(|after| list.version > after);
+    // A daemon that has just started has no version yet, and a version from an earlier daemon may be higher.
+    let newer =
+        |list: &WorkloadList| after.is_none_or(|after| list.version != 0 && list.version != after);
     let list = in_slices(exchange, |slice| backend.workloads(after, slice), newer);
     json(exchange, &list)
 }

@@ -25,6 +25,7 @@ pub struct Board {
 
 #[derive(Default)]
 struct State {
+    /// Version of the list. 0 until the controllers have looked at their workloads once.
     version: u64,
     views: Arc<Vec<WorkloadView>>,
     requests: Vec<Request>,
@@ -67,9 +68,10 @@ impl Board {
         }
     }
 
-    /// Waits until the board is newer than `version`, at most for `ceiling`, and returns it.
+    /// Waits until the controllers have shown a list of another version, at most for `ceiling`, and returns the list. A
+    /// version that is higher than the board's comes from an earlier daemon.
     pub fn read_newer(&self, version: u64, ceiling: Duration) -> WorkloadList {
-        let is_old = |state: &mut State| state.version <= version;
+        let is_old = |state: &mut State| state.version == 0 || state.version == version;
         let waited = self
             .changed
             .wait_timeout_while(self.lock(), ceiling, is_old);
@@ -109,10 +111,10 @@ impl Board {
         std::mem::take(&mut self.lock().requests)
     }
 
-    /// Shows the workloads. An equal list changes no version.
+    /// Shows the workloads. An equal list changes no version, but the first list is new to everybody, even an empty one.
     pub(super) fn show(&self, views: Vec<WorkloadView>) {
         let mut state = self.lock();
-        if *state.views == views {
+        if state.version > 0 && *state.views == views {
             return;
         }
         state.views = Arc::new(views);
@@ -123,5 +125,65 @@ impl Board {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.locked()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn view(name: &str) -> WorkloadView {
+        WorkloadView {
+            object: serde_json::json!({"metadata": {"name": name}}),
+            ..WorkloadView::default()
+        }
+    }
+
+    #[test]
+    fn a_reader_waits_for_the_first_list_even_if_it_is_empty() {
+        let board = Board::new(|| {});
+        assert_eq!(board.read_newer(0, Duration::from_millis(1)).version, 0);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| board.read_newer(0, LONG));
+            board.show(Vec::new());
+            assert_eq!(waits.join().unwrap().version, 1);
+        });
+    }
+
+    #[test]
+    fn an_equal_list_is_no_news_and_a_version_of_an_earlier_daemon_is() {
+        let board = Board::new(|| {});
+        board.show(vec![view("web")]);
+        board.show(vec![view("web")]);
+        assert_eq!(board.read().version, 1);
+        assert_eq!(board.read_newer(7, LONG).version, 1);
+        board.show(vec![view("db")]);
+        let newer = board.read_newer(1, LONG);
+        assert_eq!((newer.version, newer.items.len()), (2, 1));
+    }
+
+    #[test]
+    fn a_request_wakes_the_controllers_and_gets_their_answer() {
+        let (woken, wakes) = bounded(1);
+        let board = Board::new(move || woken.send(()).unwrap());
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| board.delete_pod(&PodUid::from("u1"), Some(3)));
+            wakes.recv_timeout(LONG).unwrap();
+            let [request] = &board.take_requests()[..] else {
+                panic!("one request");
+            };
+            assert!(matches!(
+                &request.asked,
+                Asked::DeletePod { uid, grace: Some(3) } if uid.as_str() == "u1"
+            ));
+            let done = Changed {
+                done: "deleted".into(),
+            };
+            request.answer.send(Ok(done)).unwrap();
+            assert_eq!(asked.join().unwrap().unwrap().done, "deleted");
+        });
+        assert!(board.take_requests().is_empty());
     }
 }
