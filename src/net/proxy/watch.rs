@@ -358,12 +358,14 @@ impl Watch {
     }
 
     /// Returns the facts of a pod, or `None` if the pod has no status or was never read. A pod that should no
-    /// longer run counts as terminating until its status is gone.
+    /// longer run counts as terminating until its status is gone. So does a pod that is being deleted: its status may be
+    /// from an earlier daemon, which had no time to write that down.
     fn facts(&self, uid: &PodUid) -> Option<(Arc<Pod>, Arc<PodFacts>)> {
         let node = &self.deps.node;
         let status = node.status(uid)?;
         let wanted = node.pod(uid);
-        let terminating = wanted.is_none() || status.is_terminating();
+        let is_leaving = |pod: &Arc<Pod>| pod.metadata.deletion_timestamp.is_some();
+        let terminating = wanted.as_ref().is_none_or(is_leaving) || status.is_terminating();
         let pod = wanted.or_else(|| Some(self.pods.get(uid)?.0.clone()))?;
         let is_loopback = |ip: &str| ip.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
         let alone = !pod.spec.host_network && is_loopback(&status.pod_ip);

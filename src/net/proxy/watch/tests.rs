@@ -183,6 +183,40 @@ fn a_changed_label_reaches_services_at_once() {
     assert_eq!(endpoints(&watch), Backends::Reject);
 }
 
+/// The status of an earlier daemon says Ready of a pod whose end that daemon had begun. The pod may be gone already, so it
+/// gets no new connections while another pod serves.
+#[test]
+fn a_pod_that_is_being_deleted_gets_no_connections_although_its_status_says_ready() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut watch, stores) = watch(dir.path().join("services.json"));
+    let put = |name: &str, ip: &str, deleted: Option<&str>| {
+        let status = PodStatus {
+            phase: PodPhase::Running,
+            pod_ip: ip.into(),
+            conditions: serde_json::from_value(
+                serde_json::json!([{"type": "Ready", "status": "True"}]),
+            )
+            .unwrap(),
+            ..PodStatus::default()
+        };
+        let mut pod = Arc::unwrap_or_clone(test_pods::pod(name).label("app", "web").arc());
+        pod.metadata.deletion_timestamp = deleted.map(str::to_owned);
+        let pod = Arc::new(pod);
+        stores.statuses.set(&pod, status);
+        stores.pods.set(pod);
+    };
+    put("stays", "10.244.0.2", None);
+    put("goes", "10.244.0.3", Some("2026-01-02T03:04:05Z"));
+    watch.turn(false);
+    let table = watch.applied.clone().unwrap();
+    let Backends::Some(backends) = &table.services[0].internal else {
+        panic!("{table:?}");
+    };
+    let backends = format!("{backends:?}");
+    assert!(backends.contains("10.244.0.2"), "{backends}");
+    assert!(!backends.contains("10.244.0.3"), "{backends}");
+}
+
 /// The last turn applies changes that are still gathered. Otherwise the data path's process and addresses would
 /// stay if the daemon ends right after the last service is removed.
 #[test]
