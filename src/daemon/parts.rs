@@ -225,6 +225,7 @@ impl Made {
         settings: &Settings,
         layout: &Layout,
         outlet: Outlet,
+        checkpoint: Arc<Checkpoint>,
         stopped: Receiver<()>,
     ) -> controllers::manager::Deps {
         let shared = &self.shared;
@@ -239,6 +240,7 @@ impl Made {
             running: Box::new(RuntimeCache(self.pleg.clone())),
             pods: shared.pods.manager.clone(),
             statuses: shared.pods.statuses.clone(),
+            checkpoint,
             workers: self.workers.clone(),
             feed: shared.pods.feed.clone(),
             outlet: PodOutlet::new(outlet, settings.node_name.clone(), stopped),

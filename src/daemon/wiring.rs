@@ -138,7 +138,13 @@ pub(super) fn start(
         proxy: start_proxy(settings, layout, shared, &engine, removal.clone(), roster)?,
         network: start_network_watch(engine.networks, engine.sandboxes, roster)?,
         health: start_health(settings, shared, roster)?,
-        controllers: start_controllers(settings, layout, &made, outlet(), roster)?,
+        controllers: start_controllers(
+            settings,
+            layout,
+            (&made, &backend.checkpoint),
+            outlet(),
+            roster,
+        )?,
         wall_clock: start_wall_clock(shared, roster)?,
         // The server starts last. So clients get no answer before the other threads have cleared away old data.
         server: start_server(settings, layout, backend.clone())?,
@@ -287,12 +293,13 @@ fn start_checkpoint(
 fn start_controllers(
     settings: &Settings,
     layout: &Layout,
-    made: &Made,
+    (made, checkpoint): (&Made, &Arc<Checkpoint>),
     outlet: Outlet,
     roster: &Roster,
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);
-    let deps = made.of_the_controllers(settings, layout, outlet, stopped.clone());
+    let checkpoint = checkpoint.clone();
+    let deps = made.of_the_controllers(settings, layout, outlet, checkpoint, stopped.clone());
     let thread = controllers::manager::spawn(deps, stopped, roster)
         .map_err(cannot("start the thread controllers"))?;
     Ok((thread, stop))

@@ -1,5 +1,7 @@
 //! Workloads on a real daemon: rollouts, their ways back, Jobs, StatefulSets, with the daemon killed in between.
 
+use std::time::Duration;
+
 use podprobe::face::views::{PodView, Snapshot};
 use serde_json::{Value, json};
 
@@ -18,7 +20,10 @@ macro_rules! on_one {
 
 on_one![
     a_new_version_takes_over_although_the_daemon_is_killed,
+    no_pod_goes_before_the_disk_knows_those_that_serve,
     a_version_that_makes_no_progress_is_rolled_back_and_stays_so,
+    a_rollback_goes_on_after_a_power_cut,
+    every_kind_of_bad_version_is_rolled_back_and_the_old_one_serves_on,
     a_job_runs_once_although_the_daemon_is_killed,
     a_stateful_set_keeps_names_and_claims,
     a_deleted_pod_is_replaced_and_a_removed_file_ends_all,
@@ -89,6 +94,171 @@ fn a_new_version_takes_over_although_the_daemon_is_killed(node: &Node) {
     day.crash();
     assert_eq!(wait_version(&day, "web", "2"), second);
     day.check_starts("web", 2);
+    day.end();
+}
+
+/// Many statuses change in a rollout, and the file of statuses has a pace. When an old pod begins to go, the file must
+/// have the readiness of the new ones: a daemon that is killed then sends its clients to them at once.
+fn no_pod_goes_before_the_disk_knows_those_that_serve(node: &Node) {
+    const REPLICAS: usize = 6;
+    let day = Day::begin(node);
+    let version = |version: &str| {
+        let mut made = deployment(&day, version, "/tmp/noted");
+        made["spec"]["replicas"] = REPLICAS.into();
+        made["spec"]["strategy"] =
+            json!({"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}});
+        made
+    };
+    let wait_all = |version: &str| {
+        day.wait("all replicas", |snapshot| {
+            let all = pods(snapshot, "web");
+            let are_good = all.iter().all(|(_, of, ready)| of == version && *ready);
+            (all.len() == REPLICAS && are_good).then_some(())
+        });
+    };
+    // A pod whose readiness changes all the time, so that the file is not written at once any more.
+    let toggle = "rm /tmp/is-ready || { touch /tmp/is-ready; false; }";
+    let probe = json!({"exec": {"command": ["/bin/sh", "-c", toggle]}, "periodMilliseconds": 50, "failureThreshold": 1,
+        "timeoutSeconds": 5});
+    day.put(
+        "flaps",
+        day.pod("flaps", FOREVER, json!({"readinessProbe": probe})),
+    );
+    day.put("web", version("1"));
+    wait_all("1");
+    support::wait_until("the pace of the file", || {
+        let file = std::fs::metadata(node.layout.checkpoint()).unwrap();
+        file.modified().unwrap().elapsed().unwrap() > Duration::from_secs(1)
+    });
+    for next in ["2", "3"] {
+        day.put("web", version(next));
+        support::wait_until("the first old pod to be deleted", || {
+            records(node)
+                .iter()
+                .any(|record| !record["deletedAt"].is_null())
+        });
+        let checkpoint = std::fs::read(node.layout.checkpoint()).unwrap();
+        let checkpoint: Value = serde_json::from_slice(&checkpoint).unwrap();
+        let records = records(node);
+        let staying = records
+            .iter()
+            .filter(|record| record["deletedAt"].is_null());
+        let serving = staying.filter(|record| {
+            let status = &checkpoint["statuses"][record["uid"].as_str().unwrap()];
+            status["containerStatuses"][0]["ready"] == true
+        });
+        assert!(serving.count() >= REPLICAS, "{checkpoint:#}");
+        wait_all(next);
+    }
+    day.end();
+}
+
+/// The records of pods that controllers have made.
+fn records(node: &Node) -> Vec<Value> {
+    let files = std::fs::read_dir(node.layout.made_pods());
+    // A record may go in the meantime.
+    let texts = files.into_iter().flatten().flatten();
+    let texts = texts.filter_map(|file| std::fs::read(file.path()).ok());
+    texts
+        .filter_map(|text| serde_json::from_slice::<Value>(&text).ok())
+        .map(|file| file.get("record").cloned().unwrap_or(file))
+        .collect()
+}
+
+/// The power goes while the bad version is tried, and again after the way back.
+fn a_rollback_goes_on_after_a_power_cut(node: &Node) {
+    let mut day = Day::begin(node);
+    day.put("web", deployment(&day, "1", "/tmp/noted"));
+    let first = wait_version(&day, "web", "1");
+    day.put("web", deployment(&day, "2", "/no/such/file"));
+    day.wait("the bad version to run", |snapshot| {
+        let all = pods(snapshot, "web");
+        let is_running = |(pod, _, _): &(&PodView, String, bool)| {
+            pod.status
+                .container_statuses
+                .iter()
+                .any(|c| c.state.running.is_some())
+        };
+        (all.len() == 2 && all.iter().all(is_running)).then_some(())
+    });
+    day.check_starts("web", 2);
+    day.cut_power();
+    day.start();
+    assert_eq!(wait_version(&day, "web", "1"), first);
+    let said = day.log_with(&["made no progress"]);
+    assert!(said.contains("was rolled back to revision 1"), "{said}");
+    day.check_starts("web", 4);
+    day.cut_power();
+    day.start();
+    assert_eq!(wait_version(&day, "web", "1"), first);
+    day.check_starts("web", 5);
+    let said = day.says(&["rollout", "history", "deploy/web"]);
+    assert!(said.contains("deployment.apps/web"), "{said}");
+    day.put("web", deployment(&day, "3", "/tmp/noted"));
+    wait_version(&day, "web", "3");
+    day.end();
+}
+
+/// A version that does not start, whose image is missing or whose registry is dead, or that crashes before it counts as
+/// available costs no old pod.
+fn every_kind_of_bad_version_is_rolled_back_and_the_old_one_serves_on(node: &Node) {
+    let bad: [(&str, fn(&mut Value)); 4] = [
+        ("no-start", |container| {
+            container["command"] = json!(["/no/such/program"]);
+        }),
+        ("no-image", |container| {
+            container["image"] = "busybox:never-built".into();
+        }),
+        ("no-registry", |container| {
+            container["image"] = "127.0.0.1:1/web:2".into();
+            container["imagePullPolicy"] = "Always".into();
+        }),
+        ("crash", |container| {
+            let script = container["command"][2].as_str().unwrap();
+            let script = script.replace(FOREVER, "sleep 1; exit 3");
+            container["command"][2] = script.into();
+        }),
+    ];
+    let day = Day::begin(node);
+    let version = |name: &str, version: &str| {
+        let mut made = deployment(&day, version, "/tmp/noted");
+        made["metadata"]["name"] = name.into();
+        made["spec"]["minReadySeconds"] = 3.into();
+        made["spec"]["selector"]["matchLabels"]["app"] = name.into();
+        made["spec"]["template"] = template(&day, name, FOREVER, version, "/tmp/noted");
+        made
+    };
+    for (name, _) in bad {
+        day.put(name, version(name, "1"));
+    }
+    let firsts = bad.map(|(name, _)| {
+        let first = wait_version(&day, name, "1");
+        // Only a complete revision is one to go back to.
+        let said = day.says(&[
+            "rollout",
+            "status",
+            &format!("deploy/{name}"),
+            "--timeout=60s",
+        ]);
+        assert!(said.contains("successfully rolled out"), "{said}");
+        first
+    });
+    for (name, spoil) in bad {
+        let mut second = version(name, "2");
+        spoil(&mut second["spec"]["template"]["spec"]["containers"][0]);
+        day.put(name, second);
+    }
+    for (name, _) in bad {
+        let end = format!("Deployment default/{name} ");
+        support::wait_until("the way back", || {
+            let log = day.log();
+            let mut lines = log.lines();
+            lines.any(|line| line.contains(&end) && line.contains("was rolled back to revision 1"))
+        });
+    }
+    for ((name, _), first) in bad.iter().zip(firsts) {
+        assert_eq!(wait_version(&day, name, "1"), first, "{name}");
+    }
     day.end();
 }
 

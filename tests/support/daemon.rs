@@ -164,6 +164,19 @@ impl<'a> Day<'a> {
         self.start();
     }
 
+    /// A power cut: everything is killed at once, /run is empty, and the boot has another id. The next daemon is started
+    /// by [`Self::start`].
+    pub(crate) fn cut_power(&mut self) {
+        self.kill9();
+        self.node.kill_everything();
+        fs::remove_dir_all(self.node.layout.run_dir()).unwrap();
+        let boot = podprobe::base::clock::boot_id();
+        let checkpoint = fs::read_to_string(self.node.layout.checkpoint()).unwrap();
+        assert!(checkpoint.contains(&boot), "{checkpoint}");
+        let of_another_boot = checkpoint.replace(&boot, "another-boot");
+        fs::write(self.node.layout.checkpoint(), of_another_boot).unwrap();
+    }
+
     /// SIGTERM; how it ended and after how long.
     pub(crate) fn terminate(&mut self) -> (ExitStatus, Duration) {
         let began = Instant::now();

@@ -1,7 +1,7 @@
 //! The thread `controllers`: steps each workload whose files, pods or times have changed, and carries the step out.
 //!
-//! Invariants: the order of a step is state, records of pods, outlet, board; each is on the disk before the next. What
-//! cannot be written is not done, and tried again. No workload is stepped before the pods directory has been read and
+//! Invariants: the order of a step is state, records of pods, outlet, board; each is on the disk before the next. The
+//! statuses of pods are on the disk before a pod is deleted. What cannot be written is not done, and tried again. No workload is stepped before the pods directory has been read and
 //! the sync loop knows the pods of an earlier daemon (workloads 9.6). No workload counts as removed before every source
 //! has delivered. The pods of an earlier daemon are handed on at once, so that they run on.
 
@@ -28,6 +28,7 @@ use crate::api::{PodRef, PodUid};
 use crate::base::change_feed::{Aspect, ChangeFeed};
 use crate::base::clock::Moment;
 use crate::base::threads::{Pulse, Roster};
+use crate::pods::checkpoint::Checkpoint;
 use crate::pods::events::{EventType, Involved, Recorder};
 use crate::pods::manager::PodManager;
 use crate::pods::status::StatusManager;
@@ -94,6 +95,8 @@ pub struct Deps {
     pub pods: Arc<PodManager>,
     /// The statuses of pods.
     pub statuses: Arc<StatusManager>,
+    /// The writer of the statuses to the disk.
+    pub checkpoint: Arc<Checkpoint>,
     /// The workers of pods.
     pub workers: Arc<PodWorkers>,
     /// The feed of changes. It is also woken when files or the wall clock change, and when somebody asks for a change.
@@ -414,6 +417,11 @@ impl Manager {
             }
         };
         let is_changed = is_new_state || !made.create.is_empty() || !made.delete.is_empty();
+        if !made.delete.is_empty() {
+            // An old pod goes because new ones are ready. A daemon that did not know of that would send them nothing
+            // until their next probe.
+            self.deps.checkpoint.save()?;
+        }
         for uid in &made.delete {
             self.delete(uid, now, None)?;
         }
