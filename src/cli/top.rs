@@ -51,14 +51,16 @@ pub const VERB: args::Verb = args::Verb {
     ],
     help: "\
 usage: podprobe top [-n NAMESPACE] [--root DIR]
-       podprobe top pods [NAME]… [--containers] [-l SELECTOR] [--sort-by cpu|memory] [-n NAMESPACE | -A] [--no-headers]
+       podprobe top pods [NAME | KIND/NAME]… [--containers] [-l SELECTOR] [--sort-by cpu|memory]
+                         [-n NAMESPACE | -A] [--no-headers]
 
 Shows pods and their probes, each second anew: the latency of the last run, failures marked, and the last 20 runs as a
 line, the oldest first and the highest the slowest. q or Ctrl-C ends it. Where stdout is no terminal it prints one
 frame.
 
 With 'pods' it says once how much processor time (in thousandths of a processor) and memory each pod uses, as 'kubectl
-top pods'. Nobody counts while nobody asks, so that the first answer takes a second.
+top pods'. A workload such as deploy/web stands for its pods. Nobody counts while nobody asks, so that the first answer
+takes a second.
 
   -n, --namespace NS       pods of one namespace; default all
   -A, --all-namespaces     show the namespace also when all is in 'default'

@@ -22,6 +22,7 @@ use crate::engine::stats::Disk;
 use crate::face::server::{Health, Metrics};
 use crate::face::views::kube_node::{NodeState, os_name, write_node};
 use crate::face::views::kube_state::{NodeLabels, ServiceState, write_pods, write_services};
+use crate::face::views::kube_workloads::write_workloads;
 use crate::pods::events::EventType;
 use crate::pods::sources::FileProblem;
 
@@ -69,6 +70,7 @@ impl DaemonBackend {
             ip: self.settings.node_ip,
         };
         write_pods(&states, node, out);
+        write_workloads(&self.sources.board.read().items, out);
         self.write_node(out);
         let active = states.iter().filter(|(_, s)| !s.phase.is_terminal());
         let active: Vec<&Pod> = active.map(|(pod, _)| *pod).collect();

@@ -386,6 +386,12 @@ pub fn parse(spec: &CronJobSpec, zones: &Zones) -> Result<Schedule, cron::Schedu
     }
 }
 
+/// Returns the scheduled time after another time. None if the CronJob is suspended, or if its schedule has no such time.
+pub fn next_time(spec: &CronJobSpec, zones: &Zones, after: Timestamp) -> Option<Timestamp> {
+    let schedule = parse(spec, zones).ok()?;
+    schedule.next(after).filter(|_| !spec.is_suspended())
+}
+
 fn unsupported(schedule: &str) -> String {
     format!(
         "CRON_TZ or TZ used in schedule {} is not officially supported, see \

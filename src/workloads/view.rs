@@ -26,6 +26,10 @@ pub struct WorkloadView {
     /// Sentence that says what the workload waits for and since when. None if it waits for nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
+    /// The scheduled time after the last one for which a CronJob has started a Job, or after its creation. The time is
+    /// in the past if the Job is late. None for other kinds and while the CronJob is suspended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_schedule_time: Option<String>,
     /// Sentences about what verbs have changed against the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<String>,

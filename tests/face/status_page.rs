@@ -3,8 +3,10 @@
 use std::fs;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use podprobe::engine::shims::RuntimeChoice;
+use podprobe::face::views::PodView;
 use serde_json::json;
 
 use crate::support;
@@ -61,12 +63,28 @@ fn page_in_browsers(node: &Node) {
         "ill",
         day.pod("ill", FOREVER, json!({"readinessProbe": failing})),
     );
+    // Its pod is ready at once and counts as available in an hour.
+    let mut template = day.pod("shop", FOREVER, json!({}));
+    let template =
+        json!({"metadata": {"labels": {"app": "shop"}}, "spec": template["spec"].take()});
+    let spec = json!({"replicas": 1, "minReadySeconds": 3600, "progressDeadlineSeconds": 3700,
+        "selector": {"matchLabels": {"app": "shop"}}, "template": template});
+    day.put(
+        "shop",
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "shop"}, "spec": spec}),
+    );
     fs::write(
         node.layout.pods_dir().join("bad.yaml"),
         "kind: Pod\nspec: 7\n",
     )
     .unwrap();
     day.wait_ready("web");
+    day.wait("the pod of the Deployment to be ready", |s| {
+        let name = |p: &PodView| p.object["metadata"]["name"].as_str().map(str::to_owned);
+        let of_shop = |p: &&Arc<PodView>| name(p).is_some_and(|name| name.starts_with("shop-"));
+        let mut pods = s.pods.iter().filter(of_shop);
+        pods.any(|p| p.status.is_ready()).then_some(())
+    });
     day.wait_event("ill", "Unhealthy");
     day.wait("the file to be refused", |s| {
         (!s.problems.is_empty()).then_some(())
@@ -104,6 +122,20 @@ fn page_in_browsers(node: &Node) {
             row.contains("1/1") && row.contains("Running"),
             "{program}: {text}"
         );
+        // A heading of its own, the numbers beside the name, and each sentence below it on lines that fit.
+        assert!(
+            text.lines().any(|line| line.trim() == "Workloads"),
+            "{program}: {text}"
+        );
+        assert!(
+            line("deployment/shop").contains("1/1 ready"),
+            "{program}: {text}"
+        );
+        let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            flowing.contains("Waiting for deployment \"shop\" rollout to finish: 0 of 1 updated replicas are available"),
+            "{program}: {text}"
+        );
         let row = line("web-edge/c ");
         assert!(
             row.contains("readiness") && row.contains('▇'),
@@ -131,6 +163,9 @@ fn page_in_browsers(node: &Node) {
     let chromium = |words: &[&str]| output("chromium", &[&common[..], words, &[&url]].concat());
     if let Some(dom) = chromium(&["--dump-dom"]) {
         assert!(dom.contains("<h1>podprobe on edge</h1>"), "{dom}");
+        // The sentences belong to their name also for a screen reader: a list of terms and descriptions.
+        let term = "<h2>Workloads</h2>\n<dl>\n<dt>deployment/shop ";
+        assert!(dom.contains(term), "{dom}");
         assert!(
             dom.contains("&lt;b&gt;no&lt;/b&gt;") && !dom.contains("<b>"),
             "{dom}"

@@ -100,6 +100,7 @@ mod tests {
         let facts = Facts {
             snapshot: &snapshot,
             services: &services,
+            workloads: &[],
             histories: HashMap::from([("u", &history)]),
             disk: None,
             now,

@@ -78,6 +78,7 @@ pub fn run(status: &Status, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     let mut client = Client::connect(&status.root)?;
     let snapshot = client.snapshot()?;
     let services = client.services()?;
+    let workloads = client.workloads(None)?.items;
     let histories = snapshot.pods.iter().map(|pod| {
         let history = client.history(pod.uid().into())?;
         Ok((pod.uid(), history))
@@ -86,6 +87,7 @@ pub fn run(status: &Status, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     let facts = Facts {
         snapshot: &snapshot,
         services: &services,
+        workloads: &workloads,
         histories: histories.iter().map(|(uid, h)| (*uid, h)).collect(),
         disk: full_disk(&Layout::new(&status.root).lib_dir()),
         now: Time::now(),

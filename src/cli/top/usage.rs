@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -20,7 +21,9 @@ use crate::cli::names;
 use crate::cli::selector::Selector;
 use crate::cli::suggest::did_you_mean;
 use crate::cli::table::write_rows;
-use crate::face::views::Snapshot;
+use crate::cli::workload_pods::{self, Choice, Target};
+use crate::face::views::{PodView, Snapshot};
+use crate::workloads::view::WorkloadView;
 
 /// The time between two measurements of processor time. The daemon computes no rate over less than a second.
 const APART: Duration = Duration::from_millis(1050);
@@ -29,8 +32,8 @@ const APART: Duration = Duration::from_millis(1050);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Usage {
     root: PathBuf,
-    /// Names of the pods; empty means all.
-    names: Vec<String>,
+    /// The pods, and the workloads whose pods are meant; empty means all pods.
+    targets: Vec<Target>,
     /// Namespace of the pods; None means all namespaces.
     namespace: Option<String>,
     all_namespaces: bool,
@@ -65,10 +68,10 @@ pub(super) fn parse(raw: &Raw) -> Result<Usage, String> {
             return Err(format!("'top' takes nothing or pods, not '{word}'{likely}"));
         }
     };
-    let names = names.map(|word| kinds::pod_name(word));
+    let targets = names.map(|word| Target::parse(word));
     let usage = Usage {
         root: raw.root()?,
-        names: names.collect::<Result<_, _>>()?,
+        targets: targets.collect::<Result<_, _>>()?,
         namespace,
         all_namespaces,
         containers: raw.has("containers"),
@@ -81,7 +84,7 @@ pub(super) fn parse(raw: &Raw) -> Result<Usage, String> {
         },
         no_headers: raw.has("no-headers"),
     };
-    match usage.selector.is_some() && !usage.names.is_empty() {
+    match usage.selector.is_some() && !usage.targets.is_empty() {
         true => Err("-l and names exclude each other".into()),
         false => Ok(usage),
     }
@@ -94,7 +97,12 @@ pub(super) fn parse(raw: &Raw) -> Result<Usage, String> {
 pub(super) fn run(usage: &Usage, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&usage.root)?;
     let snapshot = client.snapshot()?;
-    let wanted = wanted(usage, &snapshot)?;
+    let is_workload = |target: &Target| matches!(target, Target::Workload(_));
+    let workloads = match usage.targets.iter().any(is_workload) {
+        true => client.workloads(None)?.items,
+        false => Arc::default(),
+    };
+    let wanted = wanted(usage, &snapshot, &workloads)?;
     let mut figures = client.usage()?;
     if has_no_rate(&figures) {
         thread::sleep(APART);
@@ -115,24 +123,41 @@ pub(super) fn run(usage: &Usage, out: &mut dyn Write, err: &mut dyn Write) -> Re
 /// The UID, the namespace and the name of a requested pod.
 type Wanted = (String, String, String);
 
-fn wanted(usage: &Usage, snapshot: &Snapshot) -> Result<Vec<Wanted>, CliError> {
+/// Returns the requested pods. A pod that is named twice, by itself and by its workload, is returned once.
+fn wanted(
+    usage: &Usage,
+    snapshot: &Snapshot,
+    workloads: &[WorkloadView],
+) -> Result<Vec<Wanted>, CliError> {
     let namespace = usage.namespace.as_deref();
-    let of = |pod: &crate::face::views::PodView| -> Wanted {
+    let of = |pod: &PodView| -> Wanted {
         let texts = [pod.uid(), columns::namespace(pod), columns::name(pod)];
         let [uid, namespace, name] = texts.map(str::to_owned);
         (uid, namespace, name)
     };
-    if usage.names.is_empty() {
-        let has = |pod: &&crate::face::views::PodView| {
+    if usage.targets.is_empty() {
+        let has = |pod: &&PodView| {
             let labels = columns::string_map(&pod.object["metadata"]["labels"]);
             usage.selector.as_ref().is_none_or(|s| s.matches(&labels))
         };
         let pods = names::in_namespace(snapshot, namespace).filter(has);
         return Ok(pods.map(of).collect());
     }
-    let names = usage.names.iter();
-    let pods = names.map(|name| Ok(of(names::resolve(snapshot, namespace, name)?)));
-    pods.collect()
+    let mut all: Vec<Wanted> = Vec::new();
+    for target in &usage.targets {
+        let pods = match target {
+            Target::Pod(name) => vec![names::resolve(snapshot, namespace, name)?],
+            Target::Workload(named) => {
+                let view = named.find(workloads, namespace);
+                let pods = view.and_then(|view| workload_pods::of(view, snapshot, Choice::Logs));
+                pods.map_err(CliError::Failed)?
+            }
+        };
+        let new = pods.into_iter().map(of).filter(|pod| !all.contains(pod));
+        let new: Vec<Wanted> = new.collect();
+        all.extend(new);
+    }
+    Ok(all)
 }
 
 /// Tells whether there is a running pod or container whose rate of processor time is not known yet.
@@ -161,7 +186,7 @@ fn rows(usage: &Usage, wanted: &[Wanted], figures: &Value) -> (Vec<Vec<String>>,
             .iter()
             .find(|pod| pod["podRef"]["uid"] == *uid.as_str())
         else {
-            if !usage.names.is_empty() {
+            if !usage.targets.is_empty() {
                 without.push(name.clone());
             }
             continue;
@@ -273,6 +298,50 @@ mod tests {
             "top pods web db job --no-headers",
             &["web-edge 2m 7Mi", "db-edge 0m 300Mi"],
             &["job-edge"],
+        );
+    }
+
+    #[track_caller]
+    fn check_wanted(line: &str, expected: Result<&[&str], &str>) {
+        let pod = |name: &str, app: &str| {
+            let metadata =
+                json!({"name": name, "namespace": "default", "uid": name, "labels": {"app": app}});
+            json!({"object": {"metadata": metadata, "spec": {"containers": []}}, "status": {}, "file": "",
+                "warnings": [], "terminating": false, "logDir": "", "events": []})
+        };
+        let pods = [pod("web-1", "web"), pod("web-2", "web"), pod("db-0", "db")];
+        let snapshot = json!({"version": 1, "nodeName": "edge", "pods": pods, "problems": []});
+        let snapshot: Snapshot = serde_json::from_value(snapshot).unwrap();
+        let object = |kind: &str, app: &str| {
+            let spec = json!({"selector": {"matchLabels": {"app": app}}});
+            json!({"object": {"kind": kind, "metadata": {"name": app, "namespace": "default"}, "spec": spec}})
+        };
+        let workloads = json!([object("Deployment", "web"), object("StatefulSet", "none")]);
+        let workloads: Vec<WorkloadView> = serde_json::from_value(workloads).unwrap();
+        let usage = testing::parse(&VERB, parse, line).unwrap();
+        let names = wanted(&usage, &snapshot, &workloads)
+            .map(|all| all.into_iter().map(|(.., name)| name).collect::<Vec<_>>())
+            .map_err(|e| e.to_string());
+        let expected = expected.map(|all| all.iter().map(|n| (*n).to_owned()).collect());
+        assert_eq!(names, expected.map_err(str::to_owned), "{line}");
+    }
+
+    #[test]
+    fn a_workload_stands_for_its_pods() {
+        check_wanted("top pods", Ok(&["web-1", "web-2", "db-0"]));
+        check_wanted("top pods deploy/web", Ok(&["web-1", "web-2"]));
+        check_wanted("top deployment/web", Ok(&["web-1", "web-2"]));
+        check_wanted(
+            "top pods web-2 deploy/web db-0",
+            Ok(&["web-2", "web-1", "db-0"]),
+        );
+        check_wanted(
+            "top pods sts/none",
+            Err("statefulset.apps/none has no pods"),
+        );
+        check_wanted(
+            "top pods deploy/db",
+            Err("deployments.apps \"db\" not found"),
         );
     }
 

@@ -55,6 +55,13 @@ pub(super) fn eventful_with(settings: Settings) -> Harness {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
         "spec": {"clusterIP": "10.96.0.7", "selector": {"app": "web"}, "ports": [{"port": 80}]}});
     file("service.json", service.to_string());
+    let metadata = json!({"labels": {"app": "idle"}});
+    let template =
+        json!({"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec =
+        json!({"replicas": 0, "selector": {"matchLabels": {"app": "idle"}}, "template": template});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "idle"}, "spec": spec});
+    file("deployment.json", deployment.to_string());
     h.end_init();
     h.until("the pod runs", |s| restarts(s) == Some(0));
     {
@@ -135,6 +142,7 @@ impl Harness {
             "kubelet_started_containers_errors_total{code=\"RegistryUnavailable\"",
             "kubelet_terminated_containers_total{container_type=\"init_container\"",
             "podprobe_service_endpoints{",
+            "kube_deployment_spec_replicas{deployment=\"idle\",namespace=\"default\"} 0",
             "podprobe_refused_files{source=\"file\"} 1",
         ] {
             self.until_line(start);

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::bodies::{eventful, eventful_with, repository, text_of};
 use super::*;
+use crate::face::views::kube_workloads::tests::everything;
 
 /// Returns the names of the samples in a text of metrics, without the suffixes of histograms.
 fn names(text: &str) -> BTreeSet<&str> {
@@ -135,9 +136,12 @@ fn the_dashboard_and_the_alerts_use_metrics_that_the_daemon_emits() {
         "container_network_transmit_bytes_total",
     ];
     emitted.extend(of_others);
+    // Most families of workloads need a Job that has failed, or a rollout.
+    let of_workloads = everything();
+    emitted.extend(names(&of_workloads));
     let alerts = alerts();
     let panels = panels();
-    assert!(alerts.len() >= 17 && panels.len() >= 25, "they are read");
+    assert!(alerts.len() >= 27 && panels.len() >= 25, "they are read");
     let expressions = alerts.iter().map(|(_, e)| e).chain(&panels);
     for expression in expressions {
         let metrics = metrics_of(expression);
@@ -194,7 +198,8 @@ fn promtool_finds_nothing_wrong_with_any_body_but_the_names_of_others() {
     let h = eventful();
     h.until_all_is_counted();
     let mut seen: BTreeSet<&str> = BTreeSet::new();
-    for (path, text) in h.bodies() {
+    let of_workloads = ("workloads", everything());
+    for (path, text) in h.bodies().into_iter().chain([of_workloads]) {
         let (_, said) = promtool(&["check", "metrics"], &text);
         for line in said.lines() {
             let name = NAMES_OF_OTHERS.iter().find(|n| line.starts_with(*n));

@@ -8,6 +8,7 @@
 mod html;
 mod pods;
 mod probes;
+mod workloads;
 
 use std::sync::Arc;
 
@@ -22,12 +23,13 @@ use crate::face::views::{PodView, Snapshot};
 use crate::net::services::explain::PodTraffic;
 use crate::net::services::view::{PortView, ServiceView};
 use crate::pods::events::{Event, EventType};
+use crate::workloads::view::WorkloadView;
 
 pub(super) use html::escaped;
 
 /// Largest number of pods that a page shows, each with its history.
 pub(super) const MAX_PODS: usize = 200;
-/// Largest number of services, and of refused files, that a page shows.
+/// Largest number of services, of workloads, and of refused files, that a page shows.
 const MAX_ITEMS: usize = 200;
 /// Largest number of pods that a page shows for a service.
 const MAX_ENDPOINTS: usize = 20;
@@ -44,6 +46,7 @@ const REFRESH: u32 = 10;
 pub(super) struct Facts<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) services: &'a [ServiceView],
+    pub(super) workloads: &'a [WorkloadView],
     /// The histories of the first [`MAX_PODS`] pods, in the order of the pods.
     pub(super) histories: &'a [PodHistory],
     /// The events, the most recent last.
@@ -83,6 +86,7 @@ pub(super) fn render(facts: &Facts<'_>) -> String {
     );
     out += &worst(&wrong);
     out += &files(facts);
+    out += &workloads::section(facts);
     out += &pods::section(facts);
     out += &probes::section(facts);
     out += &services(facts);
@@ -126,6 +130,7 @@ fn wrong(facts: &Facts<'_>) -> Vec<Finding> {
     let found = findings(&findings::Facts {
         snapshot: facts.snapshot,
         services: facts.services,
+        workloads: facts.workloads,
         histories,
         // A health check already reports a full disk.
         disk: None,

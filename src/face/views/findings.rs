@@ -4,6 +4,7 @@
 //! done its work has no problem.
 
 mod pods;
+mod workloads;
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,6 +18,7 @@ use crate::base::text::visible::one_line;
 use crate::net::services::explain::PodTraffic;
 use crate::net::services::view::ServiceView;
 use crate::pods::sources::FileProblem;
+use crate::workloads::view::WorkloadView;
 
 /// How much a finding matters. The first severity matters most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -41,6 +43,8 @@ pub enum Severity {
     Outdated,
     /// A pod has not started yet.
     Waiting,
+    /// A rollout made no progress until its deadline, or a Job has failed.
+    Workload,
     /// A service has no endpoints, or differs from what its file asks for.
     Service,
     /// A file is in use, but also has objects of a kind that podprobe does not run.
@@ -53,7 +57,7 @@ pub enum Severity {
 pub struct Finding {
     /// How much the finding matters.
     pub severity: Severity,
-    /// The object with the problem: `pod/NAME`, `service/NAME`, a file, or `podprobe`.
+    /// The object with the problem: `pod/NAME`, `service/NAME`, `deployment/NAME`, `job/NAME`, a file, or `podprobe`.
     pub subject: String,
     /// The problem and its cause.
     pub message: String,
@@ -67,6 +71,8 @@ pub struct Facts<'a> {
     pub snapshot: &'a Snapshot,
     /// The services as they are now.
     pub services: &'a [ServiceView],
+    /// The workloads as they are now.
+    pub workloads: &'a [WorkloadView],
     /// The histories of pods by UID; a pod without probes and restarts may be missing.
     pub histories: HashMap<&'a str, &'a PodHistory>,
     /// The sentence about a full disk; None if the disk is not full.
@@ -113,6 +119,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         .chain(disk)
         .chain(files)
         .chain(pods)
+        .chain(facts.workloads.iter().filter_map(workloads::of_workload))
         .chain(services)
         .collect();
     all.sort_by_key(|f| f.severity);
@@ -156,17 +163,22 @@ fn of_service(service: &ServiceView) -> Option<Finding> {
         None if !leads_nowhere(service) => return None,
         None => format!("its clients are sent nowhere: {}", why_nowhere(service)),
     };
-    let namespace = match service.namespace.as_str() {
-        "default" => String::new(),
-        other => format!(" -n {other}"),
-    };
-    let way_out = format!("podprobe describe service {}{namespace}", service.name);
+    let way_out = describe("service", &service.namespace, &service.name);
     Some(finding(
         Severity::Service,
         &format!("service/{}", service.name),
         &message,
         &way_out,
     ))
+}
+
+/// Returns the command that shows more of an object.
+fn describe(kind: &str, namespace: &str, name: &str) -> String {
+    let namespace = match namespace {
+        "default" => String::new(),
+        other => format!(" -n {other}"),
+    };
+    format!("podprobe describe {kind} {name}{namespace}")
 }
 
 /// Returns true if the service has ports, but no port has an endpoint. Always false for a service of type

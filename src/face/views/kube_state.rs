@@ -5,10 +5,11 @@
 
 use std::net::IpAddr;
 
+use super::workloads::controller;
 use crate::api::pod::{ContainerType, Listed, RestartPolicy};
 use crate::api::service::Service;
 use crate::api::status::ContainerStateTerminated;
-use crate::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus};
+use crate::api::{Container, ContainerStatus, Pod, PodPhase, PodSource, PodStatus};
 use crate::base::clock::Time;
 use crate::base::metrics::{Family, Kind, pairs};
 use crate::net::services::table::{Backends, ServiceTable};
@@ -28,7 +29,7 @@ pub struct NodeLabels<'a> {
 
 /// Appends the metric families of all pods.
 pub fn write_pods(pods: &[PodState<'_>], node: NodeLabels<'_>, out: &mut String) {
-    let pods: Vec<OfPod<'_>> = pods.iter().map(|p| OfPod::new(*p)).collect();
+    let pods: Vec<OfPod<'_>> = pods.iter().map(|p| OfPod::new(*p, node.name)).collect();
     write_infos(&pods, node, out);
     write_times(&pods, out);
     write_phases(&pods, out);
@@ -46,6 +47,8 @@ pub fn write_pods(pods: &[PodState<'_>], node: NodeLabels<'_>, out: &mut String)
 struct OfPod<'a> {
     /// The labels of the pod: `namespace="…",pod="…",uid="…"`.
     pairs: String,
+    /// Kind and name of the owner.
+    owner: (String, String),
     pod: &'a Pod,
     status: &'a PodStatus,
     containers: Vec<OfContainer<'a>>,
@@ -60,7 +63,7 @@ struct OfContainer<'a> {
 }
 
 impl<'a> OfPod<'a> {
-    fn new((pod, status): PodState<'a>) -> Self {
+    fn new((pod, status): PodState<'a>, node: &str) -> Self {
         let m = &pod.metadata;
         let of_pod = pairs(&[
             ("namespace", &m.namespace),
@@ -79,18 +82,31 @@ impl<'a> OfPod<'a> {
         Self {
             containers: pod.spec.listed().map(container).collect(),
             pairs: of_pod,
+            owner: owner(pod, node),
             pod,
             status,
         }
     }
 }
 
+/// Returns kind and name of a pod's owner: the controller that has made the pod, or the node, which owns the mirror pod of
+/// a static pod.
+fn owner(pod: &Pod, node: &str) -> (String, String) {
+    let made = pod.source() == PodSource::Controller;
+    // Only a pod of a controller costs a look at the text of its object.
+    let object = made.then(|| pod.raw.value());
+    match object.as_ref().and_then(controller) {
+        Some(owner) => (owner.kind.to_owned(), owner.name.to_owned()),
+        None => ("Node".to_owned(), node.to_owned()),
+    }
+}
+
 /// Returns labels with a leading comma, to follow other labels: `,name="value"`.
-fn more(labels: &[(&str, &str)]) -> String {
+pub(super) fn more(labels: &[(&str, &str)]) -> String {
     format!(",{}", pairs(labels))
 }
 
-fn gauge<'a>(out: &'a mut String, name: &'a str, help: &'a str) -> Family<'a> {
+pub(super) fn gauge<'a>(out: &'a mut String, name: &'a str, help: &'a str) -> Family<'a> {
     Family::new(out, name, Kind::Gauge, help)
 }
 
@@ -100,9 +116,9 @@ fn write_infos(pods: &[OfPod<'_>], node: NodeLabels<'_>, out: &mut String) {
     for p in pods {
         let spec = &p.pod.spec;
         let labels = [
-            ("created_by_kind", "Node"),
-            ("created_by_name", node.name),
-            ("host_ip", host_ip.as_str()),
+            ("created_by_kind", p.owner.0.as_str()),
+            ("created_by_name", &p.owner.1),
+            ("host_ip", &host_ip),
             ("host_network", truth(spec.host_network)),
             ("node", node.name),
             ("pod_ip", &p.status.pod_ip),
@@ -110,15 +126,15 @@ fn write_infos(pods: &[OfPod<'_>], node: NodeLabels<'_>, out: &mut String) {
         ];
         family.value_of(&[&p.pairs, &more(&labels)], 1);
     }
-    // The owner of a static pod's mirror pod is the node.
-    let owner = more(&[
-        ("owner_is_controller", "true"),
-        ("owner_kind", "Node"),
-        ("owner_name", node.name),
-    ]);
     let help = "Information about the Pod's owner.";
     let mut family = gauge(out, "kube_pod_owner", help);
     for p in pods {
+        let (kind, name) = &p.owner;
+        let owner = more(&[
+            ("owner_is_controller", "true"),
+            ("owner_kind", kind),
+            ("owner_name", name),
+        ]);
         family.value_of(&[&p.pairs, &owner], 1);
     }
     let help = "Describes the restart policy in use by this pod.";
@@ -133,11 +149,11 @@ fn write_infos(pods: &[OfPod<'_>], node: NodeLabels<'_>, out: &mut String) {
     }
 }
 
-fn truth(is: bool) -> &'static str {
+pub(super) fn truth(is: bool) -> &'static str {
     if is { "true" } else { "false" }
 }
 
-fn seconds(t: Time) -> u64 {
+pub(super) fn seconds(t: Time) -> u64 {
     u64::try_from(t.unix_seconds()).unwrap_or(0)
 }
 
@@ -405,209 +421,4 @@ pub fn write_services(services: &[ServiceState<'_>], table: &ServiceTable, out: 
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::api::service::{ClusterIps, Protocol, ServiceType};
-    use crate::api::test_pods;
-    use crate::net::services::table::{ServicePortEntry, ServicePortName};
-
-    const NODE: NodeLabels<'static> = NodeLabels {
-        name: "edge",
-        ip: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)),
-    };
-
-    fn status(value: Value) -> PodStatus {
-        serde_json::from_value(value).unwrap()
-    }
-
-    fn text(pod: &Pod, status: &PodStatus) -> String {
-        let mut out = String::new();
-        write_pods(&[(pod, status)], NODE, &mut out);
-        out
-    }
-
-    #[track_caller]
-    fn has(text: &str, lines: &[&str]) {
-        for line in lines {
-            assert!(text.lines().any(|l| l == *line), "{line} in\n{text}");
-        }
-    }
-
-    fn web() -> Pod {
-        let spec = json!({"initContainers": [{"name": "init", "image": "setup"}],
-            "containers": [{"name": "c", "image": "web", "resources":
-                {"limits": {"cpu": "250m", "memory": "64Mi", "hugepages-2Mi": "2Mi"}}}]});
-        test_pods::pod("web").uid("u").spec(spec).build()
-    }
-
-    #[test]
-    fn a_pod_that_runs_again_after_it_was_killed_for_memory() {
-        let status = status(
-            json!({"phase": "Running", "podIP": "10.0.0.9", "startTime": "1970-01-01T00:01:00Z",
-            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": null}],
-            "initContainerStatuses": [{"name": "init", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}],
-            "containerStatuses": [{"name": "c", "ready": true, "restartCount": 3, "image": "web:1", "imageID": "sha256:1",
-                "containerID": "podprobe://x", "state": {"running": {"startedAt": "1970-01-01T00:02:00Z"}},
-                "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "1970-01-01T00:01:50Z"}}}]}),
-        );
-        let pod = web();
-        let text = text(&pod, &status);
-        let of = r#"namespace="default",pod="web",uid="u""#;
-        let c = format!(r#"container="c",{of}"#);
-        let init = format!(r#"container="init",{of}"#);
-        has(
-            &text,
-            &[
-                &format!(
-                    r#"kube_pod_info{{{of},created_by_kind="Node",created_by_name="edge",host_ip="192.0.2.1",host_network="false",node="edge",pod_ip="10.0.0.9",priority_class=""}} 1"#
-                ),
-                &format!("kube_pod_start_time{{{of}}} 60"),
-                &format!(r#"kube_pod_restart_policy{{{of},type="Always"}} 1"#),
-                &format!(r#"kube_pod_status_phase{{{of},phase="Running"}} 1"#),
-                &format!(r#"kube_pod_status_phase{{{of},phase="Pending"}} 0"#),
-                &format!(r#"kube_pod_status_ready{{{of},condition="true"}} 1"#),
-                &format!(r#"kube_pod_status_ready{{{of},condition="false"}} 0"#),
-                &format!(
-                    r#"kube_pod_container_info{{{c},container_id="podprobe://x",image="web:1",image_id="sha256:1",image_spec="web"}} 1"#
-                ),
-                &format!("kube_pod_container_status_restarts_total{{{c}}} 3"),
-                "# TYPE kube_pod_container_status_restarts_total counter",
-                &format!("kube_pod_container_status_running{{{c}}} 1"),
-                &format!("kube_pod_container_status_ready{{{c}}} 1"),
-                &format!("kube_pod_container_state_started{{{c}}} 120"),
-                &format!(
-                    r#"kube_pod_container_status_last_terminated_reason{{{c},reason="OOMKilled"}} 1"#
-                ),
-                &format!("kube_pod_container_status_last_terminated_exitcode{{{c}}} 137"),
-                &format!("kube_pod_container_status_last_terminated_timestamp{{{c}}} 110"),
-                &format!(
-                    r#"kube_pod_container_resource_limits{{{c},node="edge",resource="cpu",unit="core"}} 0.25"#
-                ),
-                &format!(
-                    r#"kube_pod_container_resource_limits{{{c},node="edge",resource="memory",unit="byte"}} 67108864"#
-                ),
-                &format!(
-                    r#"kube_pod_container_resource_limits{{{c},node="edge",resource="hugepages_2Mi",unit="byte"}} 2097152"#
-                ),
-                &format!(
-                    r#"kube_pod_init_container_status_terminated_reason{{{init},reason="Completed"}} 1"#
-                ),
-            ],
-        );
-        assert!(!text.contains("waiting_reason{"), "nothing waits");
-        assert!(!text.contains("kube_pod_status_reason"), "it has none");
-    }
-
-    #[test]
-    fn a_pod_that_waits_or_was_refused_says_why_and_has_no_time_that_is_unknown() {
-        let waits = status(json!({"phase": "Pending", "containerStatuses":
-            [{"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}));
-        let pod = web();
-        let text_of = |status: &PodStatus| text(&pod, status);
-        let text = text_of(&waits);
-        let of = r#"container="c",namespace="default",pod="web",uid="u""#;
-        has(
-            &text,
-            &[
-                &format!(
-                    r#"kube_pod_container_status_waiting_reason{{{of},reason="ImagePullBackOff"}} 1"#
-                ),
-                &format!("kube_pod_container_status_waiting{{{of}}} 1"),
-                &format!("kube_pod_container_status_running{{{of}}} 0"),
-            ],
-        );
-        for unknown in [
-            "kube_pod_start_time",
-            "state_started",
-            "exitcode",
-            "kube_pod_init_container_info",
-        ] {
-            assert!(!text.contains(unknown), "{unknown} in\n{text}");
-        }
-        let refused = status(json!({"phase": "Failed", "reason": "NodePorts"}));
-        let of = r#"namespace="default",pod="web",uid="u""#;
-        has(
-            &text_of(&refused),
-            &[&format!(
-                r#"kube_pod_status_reason{{{of},reason="NodePorts"}} 1"#
-            )],
-        );
-        let ended = json!([{"name": "c", "state": {"terminated": {"exitCode": 0, "finishedAt": "1970-01-01T00:03:00Z"}}}]);
-        let ended = status(json!({"phase": "Succeeded", "containerStatuses": ended}));
-        let text = text_of(&ended);
-        has(&text, &[&format!("kube_pod_completion_time{{{of}}} 180")]);
-        assert!(!text.contains("_reason{"), "an empty one is none:\n{text}");
-    }
-
-    #[test]
-    fn a_service_has_its_address_its_type_and_its_endpoints() {
-        let web = Service::default();
-        let outside = Service {
-            type_: ServiceType::ExternalName,
-            external_name: "db.example".into(),
-            ..Service::default()
-        };
-        let headless = Service {
-            cluster_ips: ClusterIps::Headless,
-            ..Service::default()
-        };
-        let state = |name, service, cluster_ip| ServiceState {
-            namespace: "default",
-            name,
-            service,
-            cluster_ip,
-        };
-        let address = Some(IpAddr::from([10, 96, 0, 7]));
-        let all = [
-            state("web", &web, address),
-            state("db", &outside, None),
-            state("all", &headless, None),
-        ];
-        let entry = |port: &str, number, backends| {
-            let name = ServicePortName {
-                namespace: "default".into(),
-                service: "web".into(),
-                port: port.into(),
-                protocol: Protocol::Tcp,
-            };
-            ServicePortEntry::new(name, number, vec![], backends)
-        };
-        let one = std::net::SocketAddr::from(([10, 0, 0, 9], 8080));
-        let table = ServiceTable {
-            services: vec![
-                entry("a", 80, Backends::Some(vec![one.into()])),
-                entry("b", 81, Backends::Reject),
-            ],
-            ..ServiceTable::default()
-        };
-        let mut out = String::new();
-        write_services(&all, &table, &mut out);
-        let of = |name: &str| format!(r#"namespace="default",service="{name}""#);
-        let none = r#"external_name="",load_balancer_ip="""#;
-        has(
-            &out,
-            &[
-                &format!(
-                    r#"kube_service_info{{{},cluster_ip="10.96.0.7",{none}}} 1"#,
-                    of("web")
-                ),
-                &format!(
-                    r#"kube_service_info{{{},cluster_ip="None",{none}}} 1"#,
-                    of("all")
-                ),
-                &format!(
-                    r#"kube_service_info{{{},cluster_ip="",external_name="db.example",load_balancer_ip=""}} 1"#,
-                    of("db")
-                ),
-                &format!(
-                    r#"kube_service_spec_type{{{},type="ExternalName"}} 1"#,
-                    of("db")
-                ),
-                r#"podprobe_service_endpoints{namespace="default",port="80",protocol="TCP",service="web"} 1"#,
-                r#"podprobe_service_endpoints{namespace="default",port="81",protocol="TCP",service="web"} 0"#,
-            ],
-        );
-    }
-}
+mod tests;

@@ -10,6 +10,7 @@ pub mod history;
 pub mod human;
 pub mod kube_node;
 pub mod kube_state;
+pub mod kube_workloads;
 pub mod lateness;
 pub mod log_instance;
 mod pods;

@@ -262,6 +262,14 @@ pub fn job_word(object: &Value) -> &'static str {
     }
 }
 
+/// Returns why the rollout of a Deployment has failed, if it has. The error of another kind only says that the kind or its
+/// strategy has no rollouts.
+pub fn rollout_failure(view: &WorkloadView) -> Option<&str> {
+    let is_deployment = kind(view) == Some(WorkloadKind::Deployment);
+    let rollout = view.rollout.as_ref().filter(|_| is_deployment)?;
+    rollout.error.as_deref()
+}
+
 /// Returns how far a workload is in a few characters: `2/3` pods, `1/1 Complete`, or `1 active`.
 pub fn progress(view: &WorkloadView) -> String {
     let object = &view.object;

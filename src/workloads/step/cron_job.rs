@@ -74,6 +74,10 @@ impl Stepping<'_> {
         shown.view.waiting = looked
             .next_look
             .map(|at| format!("next look at {}", seconds(at)));
+        let last = looked.state.last_schedule_time.or(looked.state.first_seen);
+        let zones = self.world.node.zones();
+        let next = last.and_then(|last| cron_job::next_time(spec, zones, last));
+        shown.view.next_schedule_time = next.map(seconds);
         step.views = vec![shown.view];
         step.views.append(&mut views);
         let record = CronJobRecord {

@@ -482,3 +482,23 @@ fn a_cron_job_runs_at_its_times_and_by_hand_and_keeps_one() {
     world.settle();
     assert_eq!(jobs(&world), 1);
 }
+
+#[test]
+fn the_next_time_of_a_cron_job_counts_from_its_last_job_and_a_suspended_one_has_none() {
+    let mut world = TestWorld::new(cron_job("* * * * *"));
+    world.settle();
+    let next = |world: &TestWorld| -> Option<Timestamp> {
+        let time = world.last.views[0].next_schedule_time.clone();
+        time.map(|time| time.parse().unwrap())
+    };
+    let first = next(&world).unwrap();
+    assert!(first > world.now && first.as_second() % 60 == 0, "{first}");
+    world.pass(60);
+    world.settle();
+    assert_eq!(next(&world).unwrap().as_second(), first.as_second() + 60);
+    let mut suspended = cron_job("* * * * *");
+    suspended["spec"]["suspend"] = true.into();
+    let mut world = TestWorld::new(suspended);
+    world.settle();
+    assert_eq!(next(&world), None);
+}

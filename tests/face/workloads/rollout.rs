@@ -327,3 +327,20 @@ fn a_name_in_two_namespaces_needs_a_choice() {
     let asked = world.backend.changes.lock().unwrap().clone();
     assert_eq!(asked[0].workload.namespace, "shop");
 }
+
+#[test]
+fn status_tells_of_a_rollout_that_was_rolled_back_though_its_pods_are_well() {
+    let waiting = "revision 2 made no progress and was rolled back to revision 1";
+    let mut view = web();
+    view["rollout"] = json!({"error": "deployment \"web\" exceeded its progress deadline"});
+    view["waiting"] = waiting.into();
+    let world = World::new(vec![], vec![]);
+    world.set_workloads(1, &[view]);
+    let status = world.run("status");
+    let said = String::from_utf8(status.stdout).unwrap();
+    assert_eq!(status.status.code(), Some(1), "{said}");
+    let expected = format!("deployment/web: {waiting}\n    podprobe describe deployment web\n");
+    assert!(said.contains(&expected), "{said}");
+    world.set_workloads(2, &[rolling(DONE, true)]);
+    assert_eq!(world.run("status").status.code(), Some(0));
+}

@@ -23,6 +23,7 @@ struct World {
     problems: Vec<Value>,
     history: Value,
     services: Vec<Value>,
+    workloads: Vec<Value>,
     events: Vec<Value>,
     stalled: Option<String>,
     full: Option<String>,
@@ -37,6 +38,7 @@ impl World {
             .map(|_| serde_json::from_value(self.history.clone()).unwrap_or_default())
             .collect();
         let services: Vec<ServiceView> = serde_json::from_value(json!(self.services)).unwrap();
+        let workloads: Vec<WorkloadView> = serde_json::from_value(json!(self.workloads)).unwrap();
         let events: Vec<Arc<Event>> = serde_json::from_value(json!(self.events)).unwrap();
         let check = Check {
             name: "disk",
@@ -46,6 +48,7 @@ impl World {
         render(&Facts {
             snapshot: &snapshot,
             services: &services,
+            workloads: &workloads,
             histories: &histories,
             events: &events,
             checks: &[check],
@@ -298,11 +301,14 @@ fn no_text_becomes_markup_or_reaches_a_terminal() {
     let of_pod = json!([{"namespace": evil, "name": evil, "gets_traffic": false, "why": [evil]}]);
     let service = json!({"namespace": evil, "name": evil, "type": evil, "clusterIps": [evil], "external": [evil], "note": evil,
         "problems": [evil], "pods": of_pod, "ports": [{"port": 1, "protocol": evil, "endpoints": [evil]}]});
+    let workload = json!({"object": {"kind": "Deployment", "metadata": {"name": evil, "namespace": evil}},
+        "fileError": evil, "waiting": evil, "overrides": [evil], "rollout": {"text": evil, "error": evil}});
     let world = World {
         pods: vec![of_evil],
         problems: vec![json!({"file": evil, "error": evil})],
         history,
         services: vec![service],
+        workloads: vec![workload],
         events: vec![happened],
         stalled: Some(evil.into()),
         full: Some(evil.into()),
@@ -359,4 +365,88 @@ fn nothing_in_a_table_is_wider_than_80_columns_allow() {
         }
         assert!(width <= 72, "{width}: {row}");
     }
+}
+
+/// Returns the section of the workloads of a page.
+fn workloads(workloads: Vec<Value>) -> String {
+    let world = World {
+        workloads,
+        ..World::well()
+    };
+    let page = world.page();
+    let (_, rest) = page.split_once("<h2>Workloads</h2>\n").unwrap();
+    rest.split_once("<h2>").unwrap().0.to_owned()
+}
+
+#[test]
+fn a_workload_says_how_far_it_is_and_what_it_waits_for() {
+    let object = json!({"kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"replicas": 3}, "status": {"readyReplicas": 2}});
+    let rollout =
+        json!({"text": "Waiting for deployment \"web\" rollout to finish", "isDone": false});
+    let section = workloads(vec![
+        json!({"object": object, "rollout": rollout, "waiting": "1 of 3 new pods is ready since <5m>",
+            "overrides": ["spec.replicas is 3 in place of the file's 1"], "fileError": "no spec"}),
+    ]);
+    assert_eq!(
+        section,
+        "<dl>\n<dt>deployment/shop/web <span class=\"bad\">2/3 ready</span></dt>\n\
+         <dd class=\"bad\">last good version runs: no spec</dd>\n\
+         <dd class=\"warn\">Waiting for deployment &quot;web&quot; rollout to finish</dd>\n\
+         <dd class=\"\">1 of 3 new pods is ready since &lt;5m&gt;</dd>\n\
+         <dd class=\"soft\">spec.replicas is 3 in place of the file&#39;s 1</dd>\n</dl>\n"
+    );
+}
+
+#[test]
+fn a_rollout_that_is_done_has_no_sentence_and_a_stuck_one_is_among_what_is_wrong() {
+    let object = json!({"kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": 1}, "status": {"readyReplicas": 1}});
+    let done = json!({"text": "successfully rolled out", "isDone": true});
+    let section = workloads(vec![json!({"object": object, "rollout": done})]);
+    assert_eq!(
+        section,
+        "<dl>\n<dt>deployment/web <span class=\"good\">1/1 ready</span></dt>\n</dl>\n"
+    );
+    let set = json!({"kind": "StatefulSet", "metadata": {"name": "db", "namespace": "default"}});
+    let on_delete =
+        json!({"error": "rollout status is only available for RollingUpdate strategy type"});
+    let section = workloads(vec![json!({"object": set, "rollout": on_delete})]);
+    assert!(!section.contains("<dd"), "{section}");
+    let stuck = json!({"error": "deployment \"web\" exceeded its progress deadline"});
+    let world = World {
+        workloads: vec![json!({"object": object, "rollout": stuck})],
+        ..World::well()
+    };
+    verdict(&world, "Not all is well: 1 thing is wrong.");
+    has(
+        &world.page(),
+        "<code>podprobe describe deployment web</code>",
+    );
+    has(
+        &world.page(),
+        "<dd class=\"bad\">deployment &quot;web&quot; exceeded its progress deadline</dd>",
+    );
+}
+
+#[test]
+fn sets_of_a_deployment_are_left_out_and_a_page_without_workloads_has_no_such_section() {
+    let object = |kind: &str, owners: Value| json!({"object": {"kind": kind, "metadata": {"name": "x", "namespace": "default", "ownerReferences": owners}}});
+    let owner = json!([{"kind": "Deployment", "name": "web", "controller": true}]);
+    let all = vec![
+        object("ReplicaSet", owner.clone()),
+        object("ReplicaSet", json!([])),
+        object("Job", owner),
+    ];
+    let section = workloads(all);
+    assert_eq!(section.matches("<dt>replicaset/x").count(), 1, "{section}");
+    assert!(section.contains("job/x"), "{section}");
+    assert!(!World::well().page().contains("Workloads"));
+    let failed = json!({"kind": "Job", "metadata": {"name": "x", "namespace": "default"},
+        "status": {"conditions": [{"type": "Failed", "status": "True"}]}});
+    let section = workloads(vec![json!({"object": failed})]);
+    assert!(
+        section.contains("<span class=\"bad\">0/1 Failed</span>"),
+        "{section}"
+    );
 }

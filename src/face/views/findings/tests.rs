@@ -46,10 +46,20 @@ fn snapshot(pods: &[Value], problems: &[(&str, &str)]) -> Snapshot {
 }
 
 fn said(snapshot: &Snapshot, history: Value, services: &[ServiceView]) -> Vec<String> {
+    said_of(snapshot, history, services, &[])
+}
+
+fn said_of(
+    snapshot: &Snapshot,
+    history: Value,
+    services: &[ServiceView],
+    workloads: &[WorkloadView],
+) -> Vec<String> {
     let history: Option<PodHistory> = serde_json::from_value(history).unwrap();
     let facts = Facts {
         snapshot,
         services,
+        workloads,
         histories: history.iter().map(|h| ("u", h)).collect(),
         disk: None,
         now: now(),
@@ -385,6 +395,7 @@ fn what_matters_most_comes_first() {
     let facts = Facts {
         snapshot: &snapshot,
         services: &[service("default", json!({}))],
+        workloads: &[],
         histories: HashMap::new(),
         disk: Some("/var has 0B left".into()),
         now: now(),
@@ -433,4 +444,60 @@ fn what_is_not_run_of_a_file_is_told_last() {
     let told = said(&with, json!(null), &[]);
     assert_eq!(told.len(), 2);
     assert_eq!(told[1], "NotRun /p/shop.yaml: NetworkPolicy | ");
+}
+
+/// Checks the findings of a workload whose pods are well.
+#[track_caller]
+fn check_workload(view: Value, expected: &[&str]) {
+    let views = [serde_json::from_value(view).unwrap()];
+    let said = said_of(&snapshot(&[], &[]), json!(null), &[], &views);
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn a_rollout_that_made_no_progress_is_told_of_though_its_old_pods_are_well() {
+    let deployment = |namespace: &str| json!({"kind": "Deployment", "metadata": {"name": "web", "namespace": namespace}});
+    let stuck = json!({"error": "deployment \"web\" exceeded its progress deadline"});
+    let waiting = "images of the new pods cannot be pulled: no such image";
+    check_workload(
+        json!({"object": deployment("shop"), "rollout": stuck, "waiting": waiting}),
+        &[
+            "Workload deployment/web: images of the new pods cannot be pulled: no such image | podprobe describe deployment web -n shop",
+        ],
+    );
+    check_workload(
+        json!({"object": deployment("default"), "rollout": stuck}),
+        &[
+            "Workload deployment/web: deployment \"web\" exceeded its progress deadline | podprobe describe deployment web",
+        ],
+    );
+    let going_on = json!({"text": "Waiting for deployment"});
+    check_workload(
+        json!({"object": deployment("default"), "rollout": going_on, "waiting": waiting}),
+        &[],
+    );
+    // kubectl's word for a strategy without rollouts is no problem
+    let object = json!({"kind": "StatefulSet", "metadata": {"name": "db"}});
+    let on_delete =
+        json!({"error": "rollout status is only available for RollingUpdate strategy type"});
+    check_workload(json!({"object": object, "rollout": on_delete}), &[]);
+}
+
+#[test]
+fn a_job_that_has_failed_is_told_of_and_those_of_a_cron_job_are_not() {
+    let failed = |status: &str, owners: Value| {
+        let condition = json!([{"type": "Failed", "status": status, "reason": "DeadlineExceeded",
+            "message": "Job was active longer than specified deadline"}]);
+        json!({"object": {"kind": "Job", "metadata": {"name": "once", "namespace": "default", "ownerReferences": owners},
+            "status": {"conditions": condition}}})
+    };
+    check_workload(
+        failed("True", json!([])),
+        &[
+            "Workload job/once: it has failed: DeadlineExceeded: Job was active longer than specified deadline | podprobe describe job once",
+        ],
+    );
+    check_workload(failed("False", json!([])), &[]);
+    let owner = json!([{"kind": "CronJob", "name": "tick", "controller": true}]);
+    check_workload(failed("True", owner), &[]);
 }
