@@ -128,6 +128,7 @@ bench: $(DEMO) ## times and memory, as root (BENCHMARKS.md); of the static binar
 	$(CARGO) bench --profile $(PROFILE) --bench pull
 	$(CARGO) bench --profile $(PROFILE) --bench edits --bench many
 	$(CARGO) bench --profile $(PROFILE) --bench services --bench server
+	$(CARGO) bench --profile $(PROFILE) --bench rollouts --bench workloads
 
 soak: $(DEMO) ## MINUTES=60 of 300 probes of misbehaving targets, as root (BENCHMARKS.md); of the static binary as `make bench`
 	$(CARGO) bench --profile $(PROFILE) --bench soak

@@ -29,8 +29,17 @@ pub(crate) struct Node {
     /// Written by the containers, seen by them as `/bench`.
     pub(crate) shared: PathBuf,
     root: PathBuf,
-    end: Option<JoinHandle<std::io::Result<ExitStatus>>>,
+    start: Start,
+    end: Option<End>,
     _guard: Guard,
+}
+
+type End = JoinHandle<std::io::Result<ExitStatus>>;
+
+/// How the daemon is started, also again.
+struct Start {
+    runtime: String,
+    env: Vec<(String, String)>,
 }
 
 /// The directory of the probe target, which `make` builds.
@@ -69,38 +78,39 @@ impl Node {
             move || end(&root)
         });
         import(&root, &target_rootfs(), IMAGE);
-        let log = File::create(root.join("daemon.log")).unwrap();
-        let mut command = Command::new(program());
-        command
-            .args(["run", "--node-name", "node", "--runtime", runtime, "--root"])
-            .arg(&root);
-        let mut child = command
-            .envs(env.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let daemon = Process::of(child.id() as i32).unwrap();
-        // Somebody must wait for it, or it would stay a zombie.
-        let end = std::thread::spawn(move || child.wait());
-        fs::write(
-            root.join("daemon.pid"),
-            serde_json::to_vec(&daemon).unwrap(),
-        )
-        .unwrap();
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let start = Start {
+            runtime: runtime.to_owned(),
+            env: env.iter().map(own).collect(),
+        };
+        let (daemon, end) = start.daemon(&root);
         let node = Self {
             layout,
             daemon,
             shared,
             root,
+            start,
             end: Some(end),
             _guard: guard,
         };
-        wait_until("the daemon's socket", || {
-            UnixStream::connect(node.layout.socket()).is_ok() || !node.assert_alive()
-        });
+        node.wait_for_socket();
         node
+    }
+
+    fn wait_for_socket(&self) {
+        wait_until("the daemon's socket", || {
+            UnixStream::connect(self.layout.socket()).is_ok() || !self.assert_alive()
+        });
+    }
+
+    /// Kills the daemon alone, as the kernel does when memory is short, and starts the next one.
+    pub(crate) fn crash(&mut self) {
+        kill(self.daemon);
+        let ended = self.end.take().expect("a daemon that runs").join();
+        ended.unwrap().unwrap();
+        let (daemon, end) = self.start.daemon(&self.root);
+        (self.daemon, self.end) = (daemon, Some(end));
+        self.wait_for_socket();
     }
 
     /// Makes an image of a directory.
@@ -219,6 +229,35 @@ impl Node {
                 .map(|(_, ns)| ns.parse().unwrap())
         };
         text.lines().filter_map(of).collect()
+    }
+}
+
+impl Start {
+    /// Starts a daemon below this root. Its process is written down for the end.
+    fn daemon(&self, root: &Path) -> (Process, End) {
+        let path = root.join("daemon.log");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(path)
+            .unwrap();
+        let mut command = Command::new(program());
+        let mut child = command
+            .args(["run", "--node-name", "node", "--runtime", &self.runtime])
+            .arg("--root")
+            .arg(root)
+            .envs(self.env.iter().cloned())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let daemon = Process::of(child.id() as i32).unwrap();
+        // Somebody must wait for it, or it would stay a zombie.
+        let end = std::thread::spawn(move || child.wait());
+        let text = serde_json::to_vec(&daemon).unwrap();
+        fs::write(root.join("daemon.pid"), text).unwrap();
+        (daemon, end)
     }
 }
 

@@ -15,7 +15,7 @@
 //! at random (chaos.rs), in the same way for a seed and an instance; with `--calm FILE` it behaves
 //! while FILE exists. `--stamp FILE` adds a line `start NS` (the wall clock, unix nanoseconds) to
 //! FILE as its first act, and `fail NS` when `/healthz` first answers 500; `--chaos` adds `exit NS`
-//! before it ends by itself.
+//! before it ends by itself. With `--drain T` it serves for T after a TERM, and ends when no request is open.
 //!
 //! `probe-target --check PATH [--port N]` asks a running one and ends with 0 or 1: a command for an exec probe.
 
@@ -42,6 +42,12 @@ const STUCK: u8 = 3;
 
 /// Most requests answered at once; further ones are closed.
 const MAX_REQUESTS: usize = 64;
+
+/// True if a TERM ends the process only when no request is open.
+static IS_GENTLE: AtomicBool = AtomicBool::new(false);
+
+/// True after a TERM.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 /// How late a slow answer is.
 const SLOWNESS: Duration = Duration::from_secs(5);
@@ -114,6 +120,7 @@ struct Options {
     stamp: Option<String>,
     chaos: Option<u64>,
     calm: Option<String>,
+    drain: Option<Duration>,
 }
 
 fn main() -> ExitCode {
@@ -154,6 +161,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
                 )
             }
             "--calm" => o.calm = Some(value),
+            "--drain" => o.drain = Some(duration(&value)?),
             "--exit-code" => {
                 o.exit_code = Some(
                     u8::try_from(number()?).map_err(|_| format!("{name}: above 255: {value}"))?,
@@ -201,7 +209,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 fn run(o: &Options) -> ExitCode {
-    end_on_term();
+    end_on_term(o.drain.is_some());
     let port = o.port.unwrap_or(8080);
     if let Some(path) = &o.check {
         return check(port, path);
@@ -242,6 +250,10 @@ fn run(o: &Options) -> ExitCode {
     } else {
         format!("serving http on port {port}")
     });
+    if let Some(drain) = o.drain {
+        let target = target.clone();
+        thread::spawn(move || end_gently(&target, drain));
+    }
     match o.chaos {
         Some(seed) => chaos::play(&target, seed, o.calm.as_deref()),
         None => script(o, &target),
@@ -289,6 +301,19 @@ fn script(o: &Options, target: &Target) -> ExitCode {
             toggle = Some(next + every);
         }
     }
+}
+
+/// Waits for a TERM and ends as a server should: new requests are answered for a while, open ones are finished.
+fn end_gently(target: &Target, drain: Duration) {
+    const LOOK: Duration = Duration::from_millis(5);
+    while !IS_ENDING.load(Ordering::Relaxed) {
+        thread::sleep(LOOK);
+    }
+    thread::sleep(drain);
+    while target.requests.load(Ordering::SeqCst) > 0 {
+        thread::sleep(LOOK);
+    }
+    std::process::exit(0);
 }
 
 fn park() -> ! {
@@ -431,7 +456,7 @@ fn check(port: u16, path: &str) -> ExitCode {
 
 /// The first process of a pid namespace ignores TERM unless it has a handler, and std has no means to set one.
 #[allow(unsafe_code)]
-fn end_on_term() {
+fn end_on_term(is_gentle: bool) {
     const TERM: i32 = 15;
     unsafe extern "C" {
         fn signal(number: i32, handler: extern "C" fn(i32)) -> usize;
@@ -441,9 +466,13 @@ fn end_on_term() {
         if chaos::IS_DEAF.load(Ordering::Relaxed) {
             return;
         }
+        if IS_GENTLE.load(Ordering::Relaxed) {
+            return IS_ENDING.store(true, Ordering::Relaxed);
+        }
         // SAFETY: _exit is async-signal-safe and does not return.
         unsafe { _exit(128 + number) }
     }
+    IS_GENTLE.store(is_gentle, Ordering::Relaxed);
     // SAFETY: the handler has the signature that signal(2) asks for and calls async-signal-safe functions only.
     unsafe { signal(TERM, handler) };
 }

@@ -14,6 +14,11 @@ impl RawObject {
         Self(value.to_string().into())
     }
 
+    /// Takes JSON text that podprobe itself has written.
+    pub fn of_text(text: &str) -> Self {
+        Self(text.into())
+    }
+
     /// Returns the object as JSON text.
     pub fn text(&self) -> &str {
         &self.0

@@ -165,6 +165,19 @@ fn add(metadata: &mut Map<String, Value>, key: &str, added: &[(String, String)])
     }
 }
 
+/// Returns a template with its defaults, as `rollout history` shows it.
+pub fn with_defaults(written: &Value) -> Value {
+    let mut pod = json!({"metadata": written["metadata"], "spec": written["spec"]});
+    defaults::apply(&mut pod);
+    if let Some(labels) = pod
+        .pointer_mut("/metadata/labels")
+        .and_then(Value::as_object_mut)
+    {
+        labels.shift_remove(TEMPLATE_HASH_LABEL);
+    }
+    pod
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

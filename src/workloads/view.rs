@@ -5,6 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::overrides::read_raw;
+use crate::api::raw_object::RawObject;
 use crate::api::workload::WorkloadKey;
 
 /// A workload with its status, as the server shows it. ReplicaSets of a Deployment and Jobs of a CronJob are workloads
@@ -59,8 +61,9 @@ pub struct RevisionView {
     pub revision: i64,
     /// The annotation `kubernetes.io/change-cause`; empty if there is none.
     pub change_cause: String,
-    /// The template with its defaults.
-    pub template: Value,
+    /// The template as it was written.
+    #[serde(deserialize_with = "read_raw")]
+    pub template: Arc<RawObject>,
 }
 
 /// The state of a rollout, as `rollout status` tells it.

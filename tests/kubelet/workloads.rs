@@ -25,6 +25,7 @@ on_one![
     a_rollback_goes_on_after_a_power_cut,
     every_kind_of_bad_version_is_rolled_back_and_the_old_one_serves_on,
     a_job_runs_once_although_the_daemon_is_killed,
+    each_completion_of_a_job_runs_once_over_many_kills,
     a_stateful_set_keeps_names_and_claims,
     a_deleted_pod_is_replaced_and_a_removed_file_ends_all,
 ];
@@ -199,10 +200,13 @@ fn a_rollback_goes_on_after_a_power_cut(node: &Node) {
     day.end();
 }
 
+/// Makes a version of a container bad.
+type Spoil = fn(&mut Value);
+
 /// A version that does not start, whose image is missing or whose registry is dead, or that crashes before it counts as
 /// available costs no old pod.
 fn every_kind_of_bad_version_is_rolled_back_and_the_old_one_serves_on(node: &Node) {
-    let bad: [(&str, fn(&mut Value)); 4] = [
+    let bad: [(&str, Spoil); 4] = [
         ("no-start", |container| {
             container["command"] = json!(["/no/such/program"]);
         }),
@@ -318,6 +322,33 @@ fn a_job_runs_once_although_the_daemon_is_killed(node: &Node) {
     day.crash();
     is_complete(&day);
     day.check_starts("once", 1);
+    day.end();
+}
+
+/// The daemon is killed each time another pod of the Job has started, and in the middle of what follows.
+fn each_completion_of_a_job_runs_once_over_many_kills(node: &Node) {
+    const COMPLETIONS: usize = 6;
+    let mut day = Day::begin(node);
+    let mut template = template(&day, "many", "sleep 0.2", "1", "/tmp/noted");
+    template["spec"]["restartPolicy"] = "Never".into();
+    day.put(
+        "many",
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "many"},
+            "spec": {"completions": COMPLETIONS, "parallelism": 2, "completionMode": "Indexed", "template": template}}),
+    );
+    for started in 1..=COMPLETIONS {
+        support::wait_until("another pod to start", || {
+            day.starts("many").len() >= started
+        });
+        // Each kill comes a little later after the start than the one before.
+        std::thread::sleep(Duration::from_millis(40 * started as u64));
+        day.crash();
+    }
+    support::wait_until("the job to be complete", || {
+        let succeeded = ["get", "job", "many", "-o", "jsonpath={.status.succeeded}"];
+        day.says(&succeeded).trim() == COMPLETIONS.to_string()
+    });
+    day.check_starts("many", COMPLETIONS);
     day.end();
 }
 

@@ -13,6 +13,7 @@ use crate::cli::describe::template;
 use crate::cli::error::CliError;
 use crate::cli::tabwriter;
 use crate::face::views::workloads;
+use crate::workloads::template::with_defaults;
 use crate::workloads::view::WorkloadView;
 
 /// Prints the histories. `lacking` are sentences about workloads that were not found.
@@ -68,7 +69,7 @@ fn of_one(view: &WorkloadView, number: i64) -> Result<String, String> {
     let mut revisions = view.revisions.iter();
     let found = revisions.find(|r| r.revision == number);
     let found = found.ok_or("unable to find the specified revision")?;
-    let mut pod = found.template.clone();
+    let mut pod = with_defaults(&found.template.value());
     if !found.change_cause.is_empty() {
         pod["metadata"]["annotations"]["kubernetes.io/change-cause"] = json!(found.change_cause);
     }

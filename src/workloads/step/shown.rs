@@ -1,11 +1,13 @@
 //! Workloads and what they have made, as people see them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::Stepping;
+use crate::api::raw_object::RawObject;
 use crate::api::workload::{LabelSelector, Workload};
 use crate::workloads::controller_revisions::{
     CHANGE_CAUSE, ControllerRevision, ControllerRevisions,
@@ -70,25 +72,12 @@ pub(super) fn edit(object: &mut Value, member: &str, change: impl FnOnce(&mut Ma
     }
 }
 
-/// Returns a template with its defaults, as `rollout history` shows it.
-pub(super) fn with_defaults(written: &Value) -> Value {
-    let mut pod = json!({"metadata": written["metadata"], "spec": written["spec"]});
-    crate::api::defaults::apply(&mut pod);
-    if let Some(labels) = pod
-        .pointer_mut("/metadata/labels")
-        .and_then(Value::as_object_mut)
-    {
-        labels.shift_remove(template::TEMPLATE_HASH_LABEL);
-    }
-    pod
-}
-
 /// Returns the revision of a set, for `rollout history`. A set without a number is not shown.
 pub(super) fn revision_of_set(set: &SetRecord) -> Option<RevisionView> {
     (set.revision > 0).then(|| RevisionView {
         revision: set.revision,
         change_cause: change_cause(&set.annotations),
-        template: with_defaults(&set.template.value()),
+        template: set.template.clone(),
     })
 }
 
@@ -101,7 +90,7 @@ pub(super) fn controller_revisions(revisions: &ControllerRevisions) -> Vec<Revis
     let view = |it: &ControllerRevision| RevisionView {
         revision: it.revision,
         change_cause: it.change_cause().to_owned(),
-        template: with_defaults(&serde_json::from_str(&it.template).unwrap_or_default()),
+        template: Arc::new(RawObject::of_text(it.template.as_str())),
     };
     revisions.all().iter().map(view).collect()
 }
@@ -157,7 +146,7 @@ pub(super) struct ShownSet<'a> {
 pub(super) fn replica_set(shown: &ShownSet<'_>) -> WorkloadView {
     let ShownSet { set, owner, .. } = shown;
     let hash = json!({ template::TEMPLATE_HASH_LABEL: set.hash });
-    let mut template = with_defaults(&set.template.value());
+    let mut template = template::with_defaults(&set.template.value());
     edit_in(&mut template, "/metadata/labels", &hash);
     let mut selector = json!(shown.selector);
     edit_in(&mut selector, "/matchLabels", &hash);
