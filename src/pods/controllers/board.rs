@@ -28,7 +28,11 @@ struct State {
     version: u64,
     views: Arc<Vec<WorkloadView>>,
     requests: Vec<Request>,
+    /// The answers that are sent when the workloads are shown next.
+    answers: Vec<(Sender<Answer>, Answer)>,
 }
+
+type Answer = Result<Changed, ChangeError>;
 
 /// A request of a client.
 pub(super) enum Asked {
@@ -45,7 +49,7 @@ pub(super) enum Asked {
 /// A request that waits for the thread `controllers`.
 pub(super) struct Request {
     pub(super) asked: Asked,
-    pub(super) answer: Sender<Result<Changed, ChangeError>>,
+    answer: Sender<Answer>,
 }
 
 impl Board {
@@ -109,16 +113,25 @@ impl Board {
         std::mem::take(&mut self.lock().requests)
     }
 
+    /// Answers a request when the workloads are shown next. So a verb that follows sees what this one has changed.
+    pub(super) fn answer(&self, request: Request, answer: Answer) {
+        self.lock().answers.push((request.answer, answer));
+    }
+
     /// Shows the workloads. An equal list changes no version.
     pub(super) fn show(&self, views: Vec<WorkloadView>) {
         let mut state = self.lock();
-        if *state.views == views {
-            return;
+        if *state.views != views {
+            state.views = Arc::new(views);
+            state.version += 1;
+            self.changed.notify_all();
         }
-        state.views = Arc::new(views);
-        state.version += 1;
+        let answers = std::mem::take(&mut state.answers);
         drop(state);
-        self.changed.notify_all();
+        for (to, answer) in answers {
+            // A client that has gone needs no answer.
+            let _ = to.send(answer);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
