@@ -138,3 +138,25 @@ impl Board {
         self.state.locked()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_shown_before_its_answer() {
+        let board = Board::new(|| {});
+        let (answer, answered) = bounded(1);
+        let asked = Asked::DeletePod {
+            uid: "1".into(),
+            grace: None,
+        };
+        board.answer(Request { asked, answer }, Ok(Changed::default()));
+        assert!(answered.try_recv().is_err());
+        let version = board.read().version;
+        // An answer comes also when nothing else is shown than before.
+        board.show(Vec::new());
+        assert!(answered.try_recv().is_ok());
+        assert_eq!(board.read().version, version);
+    }
+}

@@ -35,7 +35,7 @@ type Passed = (Vec<Arc<Pod>>, BTreeMap<PodUid, PodFile>);
 struct Handed {
     /// The pod. None if the object of the record does not decode.
     pod: Option<Arc<Pod>>,
-    /// Whether the pod is being deleted, and within how many seconds.
+    /// The deletion of the pod: if there is one, and within how many seconds.
     deletion: (bool, Option<i64>),
 }
 
@@ -130,7 +130,7 @@ impl PodOutlet {
     }
 }
 
-/// Returns whether the pod is being deleted, and within how many seconds.
+/// Returns the deletion of a pod: if there is one, and within how many seconds.
 fn deletion(record: &PodRecord) -> (bool, Option<i64>) {
     (record.deleted_at.is_some(), record.grace_seconds)
 }
