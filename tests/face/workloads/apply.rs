@@ -154,11 +154,11 @@ fn check_wait(options: &str, rollouts: &[Value], stdout: &str, stderr: &str, cod
 #[test]
 fn with_wait_it_returns_when_the_rollout_is_complete() {
     let ready = "deployment.apps/web is ready\n";
-    check_wait("", &[going_on(), done()], ready, "", 0);
+    check_wait("--timeout=20s", &[going_on(), done()], ready, "", 0);
     let mut late = going_on();
     late["error"] = "deployment \"web\" exceeded its progress deadline".into();
     let error = "error: deployment \"web\" exceeded its progress deadline\n";
-    check_wait("", &[going_on(), late], "", error, 1);
+    check_wait("--timeout=20s", &[going_on(), late], "", error, 1);
     let error = "error: timed out waiting for the condition on deployments/web\n\
         deployment.apps/web: Waiting for deployment \"web\" rollout to finish: 1 old replicas are pending termination...\n";
     check_wait("--timeout=500ms", &[going_on()], "", error, 1);
