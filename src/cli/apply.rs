@@ -4,7 +4,9 @@
 //! so the next verb sees the objects of these files.
 
 mod plan;
+mod progress;
 mod settle;
+mod workloads;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -49,7 +51,8 @@ Nothing is written when one of the files has an error, when another file has one
 it would replace has objects that it has not. Exit code 1 then.
 
   -f, --filename FILE      pods, Deployments, ConfigMaps, Services and other objects, JSON or YAML; may be repeated
-      --wait               then wait until every pod of the files is ready, or has done its work
+      --wait               then wait until every pod of the files is ready or has done its work, every rollout is
+                           complete, and every Job has completed
       --timeout=TIME       of --wait; default 5m
 ",
     options: &[
@@ -71,7 +74,7 @@ pub struct Apply {
     pub root: PathBuf,
     /// Sources of the objects. There is at least one source.
     files: Vec<Source>,
-    /// Longest time to wait for the pods (`--wait`); None means that the verb does not wait.
+    /// Longest time to wait for pods and workloads (`--wait`); None means that the verb does not wait.
     pub wait: Option<Duration>,
 }
 
@@ -115,7 +118,7 @@ struct New {
 ///
 /// # Errors
 /// Returns a [`CliError`] if the daemon cannot be asked, or if a file is refused or cannot be written. With
-/// `--wait`, also returns a [`CliError`] if a pod does not become ready.
+/// `--wait`, also returns a [`CliError`] if a pod or workload does not become ready.
 pub fn run(args: &Apply, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let inputs = pod_files::read(&args.files)?;
     let mut client = Client::connect(&args.root)?;
@@ -125,7 +128,7 @@ pub fn run(args: &Apply, out: &mut dyn Write, err: &mut dyn Write) -> Result<(),
     let snapshot = client.snapshot()?;
     let expected = {
         let _alone = watched.alone()?;
-        let mut there = watched.all_there(&snapshot)?;
+        let mut there = watched.all_there(&snapshot, &client.workloads(None)?)?;
         let plans = plans(&new, &watched, &mut there)?;
         for (new, plan) in new.iter().zip(&plans) {
             match plan {
@@ -138,7 +141,7 @@ pub fn run(args: &Apply, out: &mut dyn Write, err: &mut dyn Write) -> Result<(),
     };
     settle::until_read(&expected, &mut client, &snapshot, &watched, err)?;
     match args.wait {
-        Some(time) => settle::until_ready(&expected, (&mut client, &args.root), time, out, err),
+        Some(time) => settle::until_ready(&expected, &args.root, time, (out, err)),
         None => Ok(()),
     }
 }

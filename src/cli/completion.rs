@@ -1,19 +1,23 @@
-//! The verb `completion`: prints scripts that complete verbs, options, nouns and the names of pods in bash,
-//! zsh and fish.
+//! The verb `completion`: prints scripts that complete verbs, options, nouns and the names of pods, workloads and other
+//! objects in bash, zsh and fish.
 //!
-//! Invariants: pure except for the writer. All words in the scripts come from the table of verbs. The words after
-//! a verb come from its summary: a lower-case word is a noun, and `POD` stands for the name of a pod.
+//! Invariants: pure except for the writer. All words in the scripts come from the table of verbs and from the kinds of
+//! `get`. The words after a verb come from its summary: a lower-case word is a noun, `POD` and `JOB` stand for names, and
+//! `WORKLOAD` stands for a kind of workload and a name.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use super::args::{self, Opt, ROOT, Raw, Verb};
+use super::create;
 use super::error::CliError;
 use super::get::{self, kind::Kind};
 use super::suggest::did_you_mean;
+use crate::api::workload::WorkloadKind;
 
 const BASH: &str = include_str!("completion/podprobe.bash");
 const ZSH: &str = include_str!("completion/podprobe.zsh");
+const FISH: &str = include_str!("completion/podprobe.fish");
 const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
 /// The verb `completion`.
@@ -23,7 +27,8 @@ pub const VERB: Verb = args::Verb {
     help: "\
 usage: podprobe completion bash|zsh|fish
 
-Prints a script for the shell: it completes verbs, options, nouns, and the names of pods, which it asks of the daemon.
+Prints a script for the shell: it completes verbs, options, nouns, and names of pods and of KIND/, which it asks of the
+daemon.
 
   bash    source <(podprobe completion bash)        in ~/.bashrc
   zsh     source <(podprobe completion zsh)         in ~/.zshrc, after compinit
@@ -47,6 +52,8 @@ fn script(raw: &Raw) -> Result<String, String> {
         template
             .replace("@TABLE@", table)
             .replace("@VERBS@", &names(verbs))
+            .replace("@KINDS@", &kinds())
+            .replace("@WORKLOADS@", &workloads())
     };
     match words
         .iter()
@@ -71,12 +78,25 @@ fn names(verbs: &[&Verb]) -> String {
     names.join(" ")
 }
 
+/// Returns all words for kinds, separated by spaces.
+fn kinds() -> String {
+    let words = Kind::ALL.iter().flat_map(|kind| kind.facts().words);
+    words.copied().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the words for kinds of workloads, separated by spaces.
+fn workloads() -> String {
+    WorkloadKind::ALL.map(WorkloadKind::resource).join(" ")
+}
+
 /// The words that may follow a verb.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Words {
     nouns: Vec<&'static str>,
-    /// True if the first word is the name of a pod.
-    pods: bool,
+    /// The kind of which a name may be the first word: `pods` or `jobs`. Empty if there is none.
+    names: &'static str,
+    /// True if a workload may follow, as `KIND/NAME` or `KIND NAME`.
+    workloads: bool,
 }
 
 fn words(verb: &Verb) -> Words {
@@ -84,7 +104,14 @@ fn words(verb: &Verb) -> Words {
     for (typed, _) in verb.summary {
         let first = typed.split_whitespace().nth(1).unwrap_or_default();
         let choices = first.split(['|', '/', '[']);
-        words.pods |= choices.clone().any(|word| word == "POD");
+        for choice in choices.clone() {
+            match choice {
+                "POD" => words.names = "pods",
+                "JOB" => words.names = "jobs",
+                _ => {}
+            }
+        }
+        words.workloads |= typed.split([' ', '|']).any(|word| word == "WORKLOAD");
         let is_noun = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
         words.nouns.extend(choices.filter(is_noun));
     }
@@ -115,43 +142,30 @@ fn typed<'a>(options: impl IntoIterator<Item = &'a Opt>) -> String {
 /// words before the verb.
 fn table(verbs: &[&Verb]) -> String {
     let mut text = String::new();
-    let mut row = |name: &str, options: String, values: String, nouns: String, pods: bool| {
-        let pods = if pods { "1" } else { "" };
+    let mut row = |name: &str, options: String, values: String, words: &Words| {
+        let nouns = words.nouns.join(" ");
+        let (names, workloads) = (words.names, if words.workloads { "1" } else { "" });
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "    {name})\n      options='{options}'\n      values='{values}'\n      nouns='{nouns}' pods='{pods}'\n      ;;"
+            "    {name})\n      options='{options}'\n      values='{values}'\n      nouns='{nouns}' names='{names}' workloads='{workloads}'\n      ;;"
         );
     };
     let help = " --help -h";
     for verb in verbs {
         let values = verb.options.iter().filter(|o| o.takes_value);
-        let words = words(verb);
         let options = typed(verb.options) + help;
-        row(
-            verb.name,
-            options,
-            typed(values),
-            words.nouns.join(" "),
-            words.pods,
-        );
+        row(verb.name, options, typed(values), &words(verb));
     }
-    row(
-        "help",
-        help.trim().into(),
-        String::new(),
-        names(verbs),
-        false,
-    );
+    let after_help = Words {
+        nouns: verbs.iter().map(|v| v.name).chain(["help"]).collect(),
+        ..Words::default()
+    };
+    row("help", help.trim().into(), String::new(), &after_help);
     let before = before_the_verb(verbs);
     let values = typed(before.iter().filter(|o| o.takes_value));
-    row(
-        "*",
-        typed(&before) + help + " --version",
-        values,
-        String::new(),
-        false,
-    );
+    let options = typed(&before) + help + " --version";
+    row("*", options, values, &Words::default());
     text
 }
 
@@ -169,10 +183,7 @@ fn before_the_verb(verbs: &[&Verb]) -> Vec<Opt> {
 }
 
 fn fish(verbs: &[&Verb]) -> String {
-    const PODS: &str = "(podprobe get pods -o name 2>/dev/null | string replace pod/ \"\")";
-    let mut text = String::from(
-        "# fish completion of podprobe: podprobe completion fish | source\ncomplete -c podprobe -f\n",
-    );
+    let mut text = FISH.replace("@KINDS@", &kinds());
     let mut line = |condition: &str, rest: &str| {
         let _ = writeln!(text, "complete -c podprobe -n '{condition}' {rest}");
     };
@@ -190,18 +201,18 @@ fn fish(verbs: &[&Verb]) -> String {
             let first = format!("{seen}; and not __fish_seen_subcommand_from {nouns}");
             line(&first, &format!("-a '{nouns}'"));
         }
-        if words
-            .nouns
-            .iter()
-            .any(|noun| matches!(*noun, "pod" | "pods"))
-        {
-            let named = format!("{seen}; and __fish_seen_subcommand_from po pod pods");
-            line(&named, &format!("-a '{PODS}'"));
+        if verb.name != create::VERB.name {
+            let named = format!("{seen}; and __podprobe_kind >/dev/null");
+            line(&named, "-a '(__podprobe_names (__podprobe_kind))'");
         }
-        if words.pods {
-            line(&seen, &format!("-a '{PODS}'"));
+        if !words.names.is_empty() {
+            let first = format!("{seen}; and not __podprobe_kind >/dev/null");
+            line(&first, &format!("-a '(__podprobe_names {})'", words.names));
         }
-        if !words.pods && words.nouns.is_empty() {
+        if words.workloads {
+            line(&seen, &format!("-a '{}'", workloads()));
+        }
+        if words == Words::default() {
             line(&seen, "-F");
         }
         for option in verb.options {
@@ -221,8 +232,8 @@ mod tests {
     #[test]
     fn the_words_after_a_verb_are_those_of_its_summary() {
         let of = |name: &str| words(VERBS.iter().find(|v| v.name == name).unwrap());
-        assert!(of("logs").pods && of("logs").nouns.is_empty());
-        assert!(of("get").nouns.contains(&"pods") && !of("get").pods);
+        assert_eq!((of("logs").names, of("logs").nouns), ("pods", vec![]));
+        assert!(of("get").nouns.contains(&"pods") && of("get").names.is_empty());
         for kind in Kind::ALL {
             assert!(
                 of("get").nouns.contains(&kind.plural()),
@@ -230,7 +241,13 @@ mod tests {
                 kind.plural()
             );
         }
-        assert!(of("restart").pods, "also where a container may follow");
+        assert_eq!(
+            of("restart").names,
+            "pods",
+            "also where a container may follow"
+        );
+        assert_eq!(of("rerun").names, "jobs");
+        assert!(of("scale").workloads && of("rollout").workloads && of("delete").workloads);
         assert!(of("describe").nouns.contains(&"service"));
         assert!(of("image").nouns.contains(&"inspect"));
         assert_eq!(of("completion").nouns, SHELLS);

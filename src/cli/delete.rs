@@ -1,54 +1,78 @@
-//! The verb `delete`: ends pods until their files change, or removes files that `apply` has put into the
-//! daemon's directory.
+//! The verb `delete`: ends pods until their files change, or removes the files of workloads and those that `apply` has
+//! put into the daemon's directory.
 
+mod gone;
 mod taken_back;
+mod workloads;
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
+use super::args::{self, NAMESPACE, Opt, ROOT, Raw, SELECTOR};
 use super::client::Client;
 use super::error::CliError;
 use super::pod_files::{self, Source};
-use super::{columns, kinds, names};
+use super::targets::{Lacking, Targets};
+use super::wait::{self, MAX_TIMEOUT};
+use super::workload_names::kind_of;
+use super::{columns, kinds};
 use crate::face::server::protocol::DeleteTarget;
-use crate::face::views::{PodView, Snapshot};
+use crate::face::views::PodView;
+use crate::face::views::workloads::controller;
+use crate::workloads::view::WorkloadList;
 
 /// The verb `delete`.
 pub const VERB: args::Verb = args::Verb {
     name: "delete",
     summary: &[
         ("delete POD", "end pods until their files change"),
+        ("delete WORKLOAD", "remove the file of a Deployment, Job, … and end its pods"),
         ("delete -f FILE", "take back what 'apply -f' has put there"),
     ],
     help: "\
 usage: podprobe delete [pod] POD… [--grace-period SECONDS | --now] [--ignore-not-found] [-n NAMESPACE] [--root DIR]
-       podprobe delete -f FILE|DIR|- [-f …] [--grace-period SECONDS | --now] [--ignore-not-found] [--root DIR]
+       podprobe delete KIND/NAME… [--wait=false] [--timeout=TIME] …
+       podprobe delete [KIND[,KIND]…] -l SELECTOR …
+       podprobe delete -f FILE|DIR|- [-f …] [--wait] [--grace-period SECONDS | --now] [--ignore-not-found] [--root DIR]
 
 Ends pods and keeps them so until the content of their files changes, also through restarts of the daemon and the node.
 'get pods' shows them as Terminating, then as Deleted. The volumes that live with a pod are emptied, as when it is
 removed. It starts again when its file says something else, or is moved away and back once the pod is gone from 'get
-pods'. To be rid of a pod for good, remove its file.
+pods'. To be rid of a pod for good, remove its file. A pod of a workload is replaced at once.
+
+Of a workload, such as deployment/web or 'job a b', it removes the file, and waits until its pods are gone. A file that
+has other objects too stays, and nothing is removed then. What a Deployment or a CronJob has made is deleted with it;
+the Jobs of a CronJob alone, too.
 
 With -f it is rid of for good: the files in the daemon's directory (staticPodPath) that have the objects of FILE are
 removed, whatever they say of them by now. A file that has other objects too stays, and nothing is removed then. FILE
 itself is never removed: where it lies in that directory, its pods are ended as above.
 
   -f, --filename FILE      what 'apply' was given; may be repeated
+  -l, --selector LABELS    the pods, or what there is of KIND, that have these labels
   --grace-period SECONDS   instead of the pod's terminationGracePeriodSeconds; 0 kills at once
   --now                    the same as --grace-period 1
   --ignore-not-found       what is not there is well
+  --wait                   wait until pods are gone; the default for those of workloads, unless --wait=false
+  --timeout=TIME           the longest wait; default a week
+  --cascade=background     also foreground; pods never stay without their workload, so orphan is refused
 
-It returns at once; 'podprobe get pods' shows how far the pods are, and 'podprobe wait POD --for=delete' waits.
+Pods are not waited for without --wait: 'podprobe get pods' shows how far they are.
 ",
     options: &[
         ROOT,
         NAMESPACE,
+        SELECTOR,
         Opt::value("filename", Some('f')),
         Opt::value("grace-period", None),
         Opt::flag("now", None),
         Opt::flag("ignore-not-found", None),
+        Opt::flag("wait", None),
+        Opt::value("timeout", None),
+        Opt::value("cascade", None),
     ],
     run: |raw, out, err| {
         let args = parse(raw).map_err(CliError::Usage)?;
@@ -61,60 +85,90 @@ It returns at once; 'podprobe get pods' shows how far the pods are, and 'podprob
 pub struct Delete {
     /// Root directory of the daemon.
     pub root: PathBuf,
-    /// Names of pods. The node's name at the end of a name may be left out. Empty if files are given.
-    pub pods: Vec<String>,
+    /// The pods and workloads. Empty if files are given.
+    targets: Targets,
     /// The sources given with `-f`. The objects in these sources are to be removed.
     files: Vec<Source>,
-    /// Namespace of the pods; None means all namespaces.
+    /// Namespace of the pods and workloads; None means all namespaces.
     pub namespace: Option<String>,
     /// Grace period in seconds; None means the pod's own grace period.
     pub grace: Option<i64>,
     /// True if a missing pod or object is no error.
     pub ignore_not_found: bool,
+    /// `--wait`. None means to wait for the pods of workloads, and not for other pods.
+    wait: Option<bool>,
+    /// The longest time to wait.
+    timeout: Duration,
 }
 
 fn parse(raw: &Raw) -> Result<Delete, String> {
-    let (pods, files) = (pods(raw)?, pod_files::sources(raw)?);
-    match (pods.is_empty(), files.is_empty()) {
+    let (targets, files) = (targets(raw)?, pod_files::sources(raw)?);
+    match (targets == Targets::Named(Vec::new()), files.is_empty()) {
         (true, true) => return Err(NEEDS.into()),
-        (false, false) => return Err("names of pods and -f exclude each other".into()),
+        (false, false) => return Err("names or labels and -f exclude each other".into()),
         _ => {}
     }
     if !files.is_empty() && raw.has(NAMESPACE.name) {
         return Err("-n and -f exclude each other: a file says where its objects are".into());
     }
+    refuse_orphans(raw)?;
+    let timeout = raw
+        .text("timeout")?
+        .map_or(Ok(MAX_TIMEOUT), |t| wait::timeout(&t))?;
     Ok(Delete {
         root: raw.root()?,
-        pods,
+        targets,
         files,
         namespace: raw.namespace()?,
         grace: grace(raw)?,
         ignore_not_found: raw.has("ignore-not-found"),
+        wait: match raw.is_denied("wait") {
+            true => Some(false),
+            false => raw.has("wait").then_some(true),
+        },
+        // As with kubectl, 0 stands for the default.
+        timeout: match timeout.is_zero() {
+            true => MAX_TIMEOUT,
+            false => timeout,
+        },
     })
 }
 
-const NEEDS: &str = "'delete' needs a pod or a file: podprobe delete POD, podprobe delete -f FILE";
+const NEEDS: &str = "'delete' needs a pod, a workload or a file: podprobe delete POD, podprobe delete deployment/NAME, podprobe delete -f FILE";
 
-/// Parses the names of pods, written `pod a b`, `a b` or `pod/a pod/b`.
-fn pods(raw: &Raw) -> Result<Vec<String>, String> {
+/// Parses the words. A word of another kind, as in `delete service web`, is refused: else pods of these names would be
+/// deleted.
+fn targets(raw: &Raw) -> Result<Targets, String> {
     let words = raw.text_words()?;
-    let names = match words.split_first() {
-        Some((kind, names)) if kinds::is_pod_word(kind) => names,
-        // The first word is another kind, as in `delete service web`. Without this check, pods with these
-        // names would be deleted.
-        Some((kind, [_, ..])) if kinds::is_other_word(kind) => return Err(NEEDS.into()),
-        _ => &words[..],
-    };
-    if names.is_empty() && !words.is_empty() {
+    let is_kind = |word: &str| kinds::is_pod_word(word) || kind_of(word).is_some();
+    let is_alone = matches!(&words[..], [kind] if is_kind(kind)) && !raw.has(SELECTOR.name);
+    let is_other = |kind: &String| kinds::is_other_word(kind) && kind_of(kind).is_none();
+    let has_other = words.len() > 1 && words.first().is_some_and(is_other);
+    if is_alone
+        || has_other
+        || words
+            .iter()
+            .any(|word| word.is_empty() || word.ends_with('/'))
+    {
         return Err(NEEDS.into());
     }
-    let name = |word: &String| match word.split_once('/') {
-        Some((kind, name)) if kinds::is_pod_word(kind) && !name.is_empty() => Ok(name.to_owned()),
-        Some(_) => Err(NEEDS.to_owned()),
-        None if word.is_empty() => Err(NEEDS.to_owned()),
-        None => Ok(word.clone()),
-    };
-    names.iter().map(name).collect()
+    let is_known = |word: &String| word.split_once('/').is_none_or(|(kind, _)| is_kind(kind));
+    match words.iter().all(is_known) {
+        true => Targets::parse(raw, &words),
+        false => Err(NEEDS.into()),
+    }
+}
+
+fn refuse_orphans(raw: &Raw) -> Result<(), String> {
+    match raw.text("cascade")?.as_deref() {
+        None | Some("background" | "foreground") => Ok(()),
+        Some("orphan") => {
+            Err("--cascade=orphan is not possible: pods end with their workload".into())
+        }
+        Some(other) => Err(format!(
+            "--cascade takes background or foreground, not '{other}'"
+        )),
+    }
 }
 
 fn grace(raw: &Raw) -> Result<Option<i64>, String> {
@@ -135,42 +189,55 @@ fn grace(raw: &Raw) -> Result<Option<i64>, String> {
     })
 }
 
-/// Deletes the pods. Prints a line for each deleted pod on `out`, and a line for each missing pod on `err`.
+/// Deletes pods and workloads. Prints a line for each of them on `out`, and a line for each that is missing on `err`.
 ///
 /// # Errors
-/// Returns a [`CliError`] if the daemon cannot be asked or refuses the request, or if there is no such pod.
+/// Returns a [`CliError`] if the daemon cannot be asked or refuses the request, or if something is missing.
 pub fn run(args: &Delete, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     if !args.files.is_empty() {
         return taken_back::run(args, out, err);
     }
     let mut client = Client::connect(&args.root)?;
     let snapshot = client.snapshot()?;
+    let list = match args.targets.has_workloads() {
+        true => client.workloads(None)?,
+        false => WorkloadList::default(),
+    };
+    let found = args
+        .targets
+        .find(&snapshot, &list, args.namespace.as_deref());
     let mut failed = false;
-    for name in &args.pods {
-        match find(args, &snapshot, name) {
-            Ok(Some(pod)) => failed |= !one(args, pod, &mut client, out, err)?,
-            Ok(None) => {}
-            Err(e) => {
-                failed = true;
-                writeln!(err, "{e}")?;
-            }
-        }
+    for pod in &found.pods {
+        failed |= !one(args, pod, &mut client, out, err)?;
     }
     out.flush()?;
+    let is_wrong = |it: &&Lacking| !(it.is_missing && args.ignore_not_found);
+    for lacking in found.lacking.iter().filter(is_wrong) {
+        failed = true;
+        writeln!(err, "{}", lacking.why)?;
+    }
+    if found.pods.is_empty() && found.workloads.is_empty() && found.lacking.is_empty() {
+        writeln!(err, "No resources found")?;
+    }
+    let views = (&found.workloads[..], &list);
+    failed |= !workloads::run(args, &mut client, views, (out, err))?;
+    if args.wait == Some(true) {
+        let is_it = |p: &&Arc<PodView>| found.pods.iter().any(|pod| pod.uid() == p.uid());
+        let going = snapshot.pods.iter().filter(is_it).map(gone::of_pod);
+        failed |= !gone::wait(args, going.collect(), err)?;
+    }
     match failed {
         true => Err(CliError::Reported),
         false => Ok(()),
     }
 }
 
-fn find<'s>(
-    args: &Delete,
-    snapshot: &'s Snapshot,
-    name: &str,
-) -> Result<Option<&'s PodView>, names::NameError> {
-    match names::resolve(snapshot, args.namespace.as_deref(), name) {
-        Err(names::NameError::NotFound { .. }) if args.ignore_not_found => Ok(None),
-        found => found.map(Some),
+/// Returns kubectl's line about an object that was deleted. `key` is for example `deployment.apps/web in shop`.
+fn deleted(key: &str) -> String {
+    let (kind, name) = key.split_once('/').unwrap_or(("", key));
+    match name.split_once(" in ") {
+        Some((name, namespace)) => format!("{kind} \"{name}\" deleted from {namespace} namespace"),
+        None => format!("{kind} \"{name}\" deleted"),
     }
 }
 
@@ -189,7 +256,10 @@ fn one(
     match deleted {
         Ok(deleted) => {
             let (name, file) = (columns::name(pod), deleted.file);
-            writeln!(out, "pod \"{name}\" deleted until its file changes: {file}")?;
+            match controller(&pod.object) {
+                Some(_) => writeln!(out, "pod \"{name}\" deleted")?,
+                None => writeln!(out, "pod \"{name}\" deleted until its file changes: {file}")?,
+            }
             Ok(true)
         }
         Err(e) => {
@@ -203,16 +273,20 @@ fn one(
 mod tests {
     use super::*;
     use crate::cli::args::testing;
+    use crate::cli::workload_pods::Target;
 
     #[track_caller]
     fn check(line: &str, expected: Result<(&[&str], Option<i64>), &str>) {
-        let expected = expected.map(|(pods, grace)| Delete {
+        let target = |word: &&str| Target::parse(word).unwrap();
+        let expected = expected.map(|(words, grace)| Delete {
             root: "/".into(),
-            pods: pods.iter().map(|pod| (*pod).to_owned()).collect(),
+            targets: Targets::Named(words.iter().map(target).collect()),
             files: Vec::new(),
             namespace: None,
             grace,
             ignore_not_found: false,
+            wait: None,
+            timeout: MAX_TIMEOUT,
         });
         let parsed = testing::parse(&VERB, parse, line);
         assert_eq!(parsed, expected.map_err(str::to_owned), "{line}");
@@ -233,6 +307,9 @@ mod tests {
             "delete service web",
             "delete web/main",
             "delete pod/",
+            "delete svc/web",
+            "delete deploy",
+            "delete deploy/",
         ] {
             check(line, Err(NEEDS));
         }
@@ -244,6 +321,40 @@ mod tests {
             let wrong = format!("--grace-period takes 0 to 2147483647 seconds, not '{text}'");
             check(&format!("delete web --grace-period={text}"), Err(&wrong));
         }
+    }
+
+    #[test]
+    fn workloads_stand_beside_pods() {
+        check("delete deploy/web db", Ok((&["deploy/web", "db"], None)));
+        check("delete job a b", Ok((&["job/a", "job/b"], None)));
+        let parsed = |line: &str| testing::parse(&VERB, parse, line);
+        let wait = |line: &str| parsed(line).map(|d| (d.wait, d.timeout.as_secs()));
+        let week = MAX_TIMEOUT.as_secs();
+        assert_eq!(wait("delete a --wait --timeout=0"), Ok((Some(true), week)));
+        assert_eq!(wait("delete a --wait=false"), Ok((Some(false), week)));
+        assert_eq!(wait("delete a --timeout=5s"), Ok((None, 5)));
+        let orphan = "--cascade=orphan is not possible: pods end with their workload";
+        check("delete deploy/a --cascade=orphan", Err(orphan));
+        assert!(parsed("delete deploy/a --cascade=foreground").is_ok());
+        for (line, pods, kinds) in [
+            ("delete -l a=b", true, false),
+            ("delete deploy,pods -l a=b", true, true),
+            ("delete ds -l a=b", false, true),
+        ] {
+            let labels = parsed(line).unwrap().targets;
+            let Targets::Labels { pods: has_pods, .. } = &labels else {
+                panic!("{line}")
+            };
+            assert_eq!((*has_pods, labels.has_workloads()), (pods, kinds), "{line}");
+        }
+        check(
+            "delete deploy web -l a=b",
+            Err("-l and names exclude each other"),
+        );
+        check(
+            "delete svc -l a=b",
+            Err("'-l' takes pods and kinds of workloads, not 'svc'"),
+        );
     }
 
     #[test]

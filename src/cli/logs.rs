@@ -288,12 +288,17 @@ fn of_daemon(logs: &Logs, mut client: Client) -> Result<Chosen, CliError> {
 
 /// Selects the logs of the first pod, and notes which of several pods this is.
 fn of_first(logs: &Logs, pods: &[&PodView]) -> Result<Choice, CliError> {
-    let chosen = choose::choose(pods[0], &logs.containers, logs.previous);
-    let mut choice = chosen.map_err(CliError::Failed)?;
-    if pods.len() > 1 {
-        choice.notes.insert(0, workload_pods::found(pods));
+    let note = (pods.len() > 1).then(|| workload_pods::found(pods));
+    match choose::choose(pods[0], &logs.containers, logs.previous) {
+        Ok(mut choice) => {
+            choice.notes.splice(0..0, note);
+            Ok(choice)
+        }
+        Err(why) => {
+            let lines: Vec<String> = note.into_iter().chain([why]).collect();
+            Err(CliError::Failed(lines.join("\n")))
+        }
     }
-    Ok(choice)
 }
 
 /// Selects the logs of several pods. For a pod without a requested log, adds a note and continues with the next

@@ -20,10 +20,11 @@ use super::{columns, validate};
 use crate::api::identity::{content_hash, content_hash_without_uid, static_name};
 use crate::api::objects::ObjectContent;
 use crate::api::raw_object::RawObject;
-use crate::api::workload::WorkloadKind;
+use crate::api::workload::WorkloadKey;
 use crate::api::{PodOrigin, decode};
 use crate::base::atomic_file;
-use crate::face::views::{PodView, Snapshot};
+use crate::face::views::{PodView, Snapshot, workloads};
+use crate::workloads::view::{WorkloadList, WorkloadView};
 
 /// The objects in a file, and the content of each object. A key is `pod/web` for an object in the default
 /// namespace, or `pod/web in shop`.
@@ -40,7 +41,7 @@ pub(super) enum Content {
     Object(ObjectContent),
     /// A workload with its defaults.
     Workload(RawObject),
-    /// A pod whose file has become unreadable: the pod still runs with its last good content. No new content
+    /// A pod or workload whose file has become unreadable: it still runs with its last good content. No new content
     /// equals this value.
     LastGood,
 }
@@ -167,19 +168,26 @@ impl Watched {
         locked.map_err(|e| CliError::Failed(format!("cannot lock {}: {e}", self.path.display())))
     }
 
-    /// Returns the objects in each file of the directory. For an unreadable file, returns its pods that still
-    /// run.
+    /// Returns the objects in each file of the directory. For an unreadable file, returns its pods and workloads that
+    /// still run.
     ///
     /// # Errors
     /// Returns a [`CliError`] if the directory cannot be read.
     pub(super) fn all_there(
         &self,
         snapshot: &Snapshot,
+        list: &WorkloadList,
     ) -> Result<BTreeMap<PathBuf, Objects<Content>>, CliError> {
         let last_good = |file: &Path| {
-            let pods = snapshot.pods.iter();
-            let pods = pods.filter(|p| Path::new(&p.file) == file && !p.terminating);
-            pods.map(|p| (self.key_of(p), Content::LastGood)).collect()
+            let pods = snapshot.pods.iter().filter(|p| {
+                let is_made = workloads::controller(&p.object).is_some();
+                Path::new(&p.file) == file && !p.terminating && !is_made
+            });
+            let is_in = |v: &&WorkloadView| v.file.as_deref().map(Path::new) == Some(file);
+            let views = list.items.iter().filter(is_in);
+            let keys = views.filter_map(|v| Some(workload_key(&workloads::key(v)?)));
+            let keys = keys.chain(pods.map(|p| self.key_of(p)));
+            keys.map(|key| (key, Content::LastGood)).collect()
         };
         let mut all = BTreeMap::new();
         for file in validate::files(&self.path)? {
@@ -238,31 +246,23 @@ pub(super) fn objects(bytes: &[u8], node_name: &str) -> Result<Objects<Content>,
     });
     let workloads = found.workloads.iter().map(|d| {
         let workload = &d.workload;
-        let metadata = &workload.metadata;
-        let key = key(
-            &kind_in_words(workload.kind()),
-            &metadata.namespace,
-            &metadata.name,
-        );
+        let key = workload_key(&workload.key());
         (key, Content::Workload(workload.raw.clone()))
     });
     Ok(pods.chain(workloads).chain(objects).collect())
 }
 
-/// Returns the kind as kubectl prints it: `deployment.apps`, `job.batch`, `replicationcontroller`.
-fn kind_in_words(kind: WorkloadKind) -> String {
-    match kind.group() {
-        "" => kind.resource().to_owned(),
-        group => format!("{}.{group}", kind.resource()),
-    }
-}
-
 /// Returns the key of an object, such as `pod/web` or `service/web in shop`.
-fn key(kind: &str, namespace: &str, name: &str) -> String {
+pub(super) fn key(kind: &str, namespace: &str, name: &str) -> String {
     match namespace {
         "default" => format!("{kind}/{name}"),
         namespace => format!("{kind}/{name} in {namespace}"),
     }
+}
+
+/// Returns the key of a workload, such as `deployment.apps/web`.
+fn workload_key(of: &WorkloadKey) -> String {
+    key(workloads::word(of.kind), &of.namespace, &of.name)
 }
 
 /// Returns the key of a pod. The node's name at the end of the pod's name is removed, because the daemon has added

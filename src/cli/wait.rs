@@ -3,32 +3,35 @@
 //! Invariants: [`Waiting`] decides and is pure. [`run`] asks the daemon and prints. Pods are waited for first, and then
 //! workloads, within the same time.
 
-mod workloads;
+pub(super) mod workloads;
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
+use super::args::{self, NAMESPACE, Opt, ROOT, Raw, SELECTOR};
 use super::client::Client;
+use super::columns;
 use super::error::CliError;
+use super::follow;
 use super::jsonpath::{JsonPathError, Path, text};
 use super::names::{self, NameError};
 use super::problems::problem_lines;
-use super::workload_names::{Named, kind_of};
+use super::targets::Targets;
+use super::workload_names::Named;
 use super::workload_pods::Target;
-use super::{columns, kinds};
 use crate::base::clock::Moment;
 use crate::base::clock::parse_go_duration;
-use crate::face::views::{PodView, Snapshot};
+use crate::face::views::{PodView, Snapshot, workloads as words};
 use crate::pods::admission::Rejection;
 use crate::pods::status::DELETED;
+use crate::workloads::view::WorkloadView;
 
 /// The time limit if there is no `--timeout`.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The greatest value of `--timeout`, a week. As with kubectl, a negative value means a week.
-const MAX_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 3600);
+pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The verb `wait`.
 pub const VERB: args::Verb = args::Verb {
@@ -38,6 +41,7 @@ pub const VERB: args::Verb = args::Verb {
 usage: podprobe wait POD… --for=condition=TYPE[=True|False|Unknown] [--timeout=TIME] [-n NAMESPACE] [--root DIR]
        podprobe wait POD… --for=delete [--timeout=TIME] [-n NAMESPACE] [--root DIR]
        podprobe wait POD… --for=jsonpath='{PATH}'[=VALUE] [--timeout=TIME] [-n NAMESPACE] [--root DIR]
+       podprobe wait [KIND[,KIND]…] -l SELECTOR --for=…
 
 Waits until every POD is as asked, and says so of each. POD may be a workload: KIND/NAME or KIND NAME…, as in 'wait
 job/backup --for=condition=Complete' or 'wait deploy/web --for=condition=Available'. What is not there yet is waited
@@ -48,10 +52,18 @@ rejects for good, nor the end of a Job that has ended otherwise. Exit code 1: th
   --for=delete             it is gone, or another one has its name
   --for=jsonpath=PATH      the path finds something, or that value: --for=jsonpath='{.status.phase}'=Running
   --timeout=TIME           default 30s; 0 looks once
+  -l, --selector LABELS    the pods, or what there is of KIND, that have these labels now
 ",
-    options: &[ROOT, NAMESPACE, Opt::value("for", None), Opt::value("timeout", None)],
+    options: &[
+        ROOT,
+        NAMESPACE,
+        SELECTOR,
+        Opt::value("for", None),
+        Opt::value("timeout", None),
+    ],
     run: |raw, out, err| {
-        let args = parse(raw).map_err(CliError::Usage)?;
+        let mut args = parse(raw).map_err(CliError::Usage)?;
+        args.choose()?;
         run(&args, out, err).map(|()| ExitCode::SUCCESS)
     },
 };
@@ -63,8 +75,10 @@ pub struct Wait {
     pub root: PathBuf,
     /// Names of the pods to wait for.
     pub pods: Vec<String>,
-    /// The workloads to wait for. There is at least one pod or workload.
+    /// The workloads to wait for. Without labels, there is at least one pod or workload.
     pub workloads: Vec<Named>,
+    /// The labels of further pods and workloads to wait for.
+    labels: Option<Targets>,
     /// Namespace of the pods and workloads; None means all namespaces.
     pub namespace: Option<String>,
     /// The state to wait for.
@@ -87,48 +101,63 @@ pub enum Goal {
 fn parse(raw: &Raw) -> Result<Wait, String> {
     let words = raw.text_words()?;
     let usage = "podprobe wait POD… --for=condition=Ready";
-    let targets = targets(&words)?;
-    if targets.is_empty() {
+    let targets = Targets::parse(raw, &words)?;
+    if targets == Targets::Named(Vec::new()) {
         return Err(format!("'wait' needs a pod: {usage}"));
     }
     let goal = raw
         .text("for")?
         .ok_or(format!("'wait' needs what to wait for: {usage}"))?;
-    let (mut pods, mut workloads) = (Vec::new(), Vec::new());
-    for target in targets {
-        match target {
-            Target::Pod(name) => pods.push(name),
-            Target::Workload(named) => workloads.push(named),
+    let (mut pods, mut workloads, mut labels) = (Vec::new(), Vec::new(), None);
+    match targets {
+        Targets::Named(all) => {
+            for target in all {
+                match target {
+                    Target::Pod(name) => pods.push(name),
+                    Target::Workload(named) => workloads.push(named),
+                }
+            }
         }
+        of_labels => labels = Some(of_labels),
     }
     Ok(Wait {
         root: raw.root()?,
         pods,
         workloads,
+        labels,
         namespace: raw.namespace()?,
         goal: self::goal(&goal)?,
         timeout: raw.text("timeout")?.map_or(Ok(TIMEOUT), |t| timeout(&t))?,
     })
 }
 
-/// Parses `pod NAME…`, `KIND NAME…` with a kind of workload, or names of pods and `KIND/NAME` in any order.
-fn targets(words: &[String]) -> Result<Vec<Target>, String> {
-    let kind = words.first().and_then(|word| kind_of(word));
-    let (words, kind) = match (words, kind) {
-        ([_, names @ ..], Some(kind)) if !names.is_empty() => (names, Some(kind)),
-        ([first, names @ ..], None) if kinds::is_pod_word(first) && !names.is_empty() => {
-            (names, None)
+impl Wait {
+    /// Puts the names of the pods and workloads that have the labels now in place of the labels.
+    ///
+    /// # Errors
+    /// Returns a [`CliError`] if there are none, unless they should be gone, or if the daemon cannot be asked.
+    fn choose(&mut self) -> Result<(), CliError> {
+        let Some(labels) = self.labels.take() else {
+            return Ok(());
+        };
+        let mut client = Client::connect(&self.root)?;
+        let (snapshot, list) = (client.snapshot()?, client.workloads(None)?);
+        let found = labels.find(&snapshot, &list, self.namespace.as_deref());
+        let pods = found.pods.iter().map(|pod| columns::name(pod).to_owned());
+        self.pods.extend(pods);
+        let named = |view: &&WorkloadView| {
+            let name = words::name(view).to_owned();
+            words::kind(view).map(|kind| Named { kind, name })
+        };
+        self.workloads
+            .extend(found.workloads.iter().filter_map(named));
+        match self.pods.is_empty() && self.workloads.is_empty() && self.goal != Goal::Delete {
+            true => Err(CliError::Failed(
+                "error: no matching resources found".into(),
+            )),
+            false => Ok(()),
         }
-        _ => (words, None),
-    };
-    let one = |word: &String| match kind {
-        Some(kind) if !word.contains('/') => Ok(Target::Workload(Named {
-            kind,
-            name: word.clone(),
-        })),
-        _ => Target::parse(word),
-    };
-    words.iter().map(one).collect()
+    }
 }
 
 fn goal(text: &str) -> Result<Goal, String> {
@@ -197,7 +226,7 @@ impl Goal {
 }
 
 /// Tells whether the verb `delete` has ended the pod. A deleted pod stays in the list until its file changes.
-fn was_deleted(pod: &PodView) -> bool {
+pub(super) fn was_deleted(pod: &PodView) -> bool {
     let mut containers = pod.status.container_statuses.iter();
     pod.status.reason == DELETED && containers.all(|c| c.state.running.is_none())
 }
@@ -385,344 +414,20 @@ fn run_for_pods(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<bool, CliError> {
-    let mut client = Client::connect(&wait.root)?;
     let mut waiting = Waiting::new(wait);
-    let mut snapshot = Snapshot::clone(&*client.snapshot()?);
-    loop {
-        for name in waiting.step(&snapshot)? {
+    let last = follow::pods(&wait.root, end, &mut |snapshot| {
+        for name in waiting.step(snapshot)? {
             writeln!(out, "pod/{name} condition met")?;
         }
         out.flush()?;
-        if waiting.left.is_empty() {
-            return Ok(true);
-        }
-        let left = end.since(Moment::now());
-        let update = match left.is_zero() {
-            true => None,
-            false => client.watch_for(snapshot.version, left)?,
-        };
-        let Some(update) = update else {
-            waiting
-                .gave_up(&snapshot)
-                .iter()
-                .try_for_each(|line| writeln!(err, "{line}"))?;
-            return Ok(false);
-        };
-        snapshot = snapshot.updated(update);
+        Ok(waiting.left.is_empty())
+    })?;
+    if let Some(last) = &last {
+        let lines = waiting.gave_up(last);
+        lines.iter().try_for_each(|line| writeln!(err, "{line}"))?;
     }
+    Ok(last.is_none())
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::cli::args::testing;
-
-    fn wait(line: &str) -> Wait {
-        testing::parse(&VERB, parse, line).unwrap()
-    }
-
-    #[track_caller]
-    fn check_error(line: &str, expected: &str) {
-        assert_eq!(
-            testing::parse(&VERB, parse, line),
-            Err(expected.into()),
-            "{line}"
-        );
-    }
-
-    #[test]
-    fn the_command_line_is_kubectls() {
-        let ready = Wait {
-            root: "/".into(),
-            pods: vec!["web".into()],
-            workloads: Vec::new(),
-            namespace: None,
-            goal: Goal::Condition("Ready".into(), "True".into()),
-            timeout: TIMEOUT,
-        };
-        for line in [
-            "wait web --for=condition=Ready",
-            "wait pod/web --for condition=Ready",
-            "wait pod web --for=condition=Ready",
-        ] {
-            assert_eq!(wait(line), ready, "{line}");
-        }
-        let waits = wait("wait a b -n x --for=condition=ready=false --timeout=1m30s");
-        assert_eq!((waits.pods.len(), waits.timeout.as_secs()), (2, 90));
-        assert_eq!(waits.goal, Goal::Condition("ready".into(), "false".into()));
-        assert_eq!(
-            wait("wait a --for=delete --timeout=-1s").timeout,
-            MAX_TIMEOUT
-        );
-        assert_eq!(
-            wait("wait a --for=delete --timeout=0").timeout,
-            Duration::ZERO
-        );
-        let web = || Named::of_kind("deploy/web").unwrap();
-        for line in [
-            "wait deploy web --for=delete",
-            "wait deployment.apps/web --for=delete",
-            "wait deploy deploy/web --for=delete",
-        ] {
-            let waits = wait(line);
-            assert_eq!(
-                (waits.pods, waits.workloads),
-                (vec![], vec![web()]),
-                "{line}"
-            );
-        }
-        let mixed = wait("wait a deploy/web pod/b job/c --for=delete");
-        assert_eq!(mixed.pods, ["a", "b"]);
-        assert_eq!(mixed.workloads, [web(), Named::of_kind("job/c").unwrap()]);
-        let path = Path::parse("{.a[?(@.b==1)].c}").unwrap();
-        assert_eq!(
-            wait("wait a --for=jsonpath={.a[?(@.b==1)].c}=x=y").goal,
-            Goal::JsonPath(path.clone(), Some("x=y".into()))
-        );
-        assert_eq!(
-            wait("wait a --for=jsonpath={.a[?(@.b==1)].c}").goal,
-            Goal::JsonPath(path, None)
-        );
-    }
-
-    #[test]
-    fn what_is_missing_or_wrong_is_said() {
-        let usage = "podprobe wait POD… --for=condition=Ready";
-        check_error("wait", &format!("'wait' needs a pod: {usage}"));
-        check_error(
-            "wait web",
-            &format!("'wait' needs what to wait for: {usage}"),
-        );
-        let takes = "--for takes condition=TYPE[=STATUS], delete, or jsonpath='{PATH}'[=VALUE]";
-        for goal in ["ready", "condition=", "condition=Ready=", "delete=x"] {
-            check_error(
-                &format!("wait web --for={goal}"),
-                &format!("{takes}, not '{goal}'"),
-            );
-        }
-        check_error(
-            "wait web --for=jsonpath={.a",
-            "--for: jsonpath, character 4: '}' is missing at the end",
-        );
-        check_error(
-            "wait web --for=delete --timeout=169h",
-            "--timeout takes 0s to 168h, not '169h'",
-        );
-        let error = testing::parse(&VERB, parse, "wait web --for=delete --timeout=5").unwrap_err();
-        assert!(error.starts_with("cannot use --timeout: "), "{error}");
-    }
-
-    fn pod(name: &str, uid: &str, ready: &str) -> Value {
-        let conditions = json!([{"type": "Ready", "status": ready, "lastTransitionTime": null, "message": "containers with unready status: [c]"}]);
-        json!({"object": {"metadata": {"name": format!("{name}-edge"), "namespace": "default", "uid": uid}}, "status": {"phase": "Running", "conditions": conditions},
-            "file": format!("/p/{name}.yaml"), "warnings": [], "terminating": false, "logDir": "", "events": []})
-    }
-
-    fn snapshot(pods: &[Value], refused: &[&str]) -> Snapshot {
-        let problems: Vec<Value> = refused
-            .iter()
-            .map(|file| json!({"file": file, "error": "no"}))
-            .collect();
-        serde_json::from_value(
-            json!({"version": 1, "nodeName": "edge", "pods": pods, "problems": problems}),
-        )
-        .unwrap()
-    }
-
-    /// Checks the output of a command line after each snapshot in turn. Then checks the output if the time is over
-    /// after the last snapshot.
-    #[track_caller]
-    fn check(line: &str, snapshots: &[Snapshot], expected: &[&str]) {
-        let wait = wait(line);
-        let mut waiting = Waiting::new(&wait);
-        let mut said = Vec::new();
-        for snapshot in snapshots {
-            match waiting.step(snapshot) {
-                Ok(met) => said.push(met.join(" ")),
-                Err(e) => said.push(format!("{e}")),
-            }
-        }
-        if let Some(last) = snapshots.last() {
-            said.extend(waiting.gave_up(last));
-        }
-        assert_eq!(said, expected, "{line}");
-    }
-
-    /// A pod that was deleted counts as gone when its containers have ended, although it stays in the list until
-    /// its file changes.
-    #[test]
-    fn a_pod_that_was_deleted_is_gone_when_its_containers_have_ended() {
-        let deleted = |state: Value| {
-            let mut pod = pod("a", "1", "False");
-            pod["status"]["reason"] = DELETED.into();
-            pod["status"]["containerStatuses"] = json!([{"name": "c", "state": state}]);
-            snapshot(&[pod], &[])
-        };
-        let steps = [
-            deleted(json!({"running": {"startedAt": null}})),
-            deleted(json!({"terminated": {"exitCode": 137}})),
-        ];
-        check("wait a --for=delete", &steps, &["", "a-edge"]);
-    }
-
-    #[test]
-    fn each_pod_is_named_once_when_it_is_as_asked() {
-        let (no, yes) = (pod("a", "1", "False"), pod("a", "1", "True"));
-        let (b, b_ready) = (pod("b", "2", "False"), pod("b", "2", "True"));
-        let steps = [
-            snapshot(&[no.clone(), b.clone()], &[]),
-            snapshot(&[yes.clone(), b.clone()], &[]),
-            snapshot(&[no.clone(), b_ready], &[]),
-        ];
-        check(
-            "wait a b --for=condition=Ready",
-            &steps,
-            &["", "a-edge", "b-edge"],
-        );
-        check(
-            "wait a --for=condition=ready=false",
-            &steps[1..],
-            &["", "a-edge"],
-        );
-        check(
-            "wait a --for=jsonpath={.status.phase}=Running",
-            &steps[..1],
-            &["a-edge"],
-        );
-        check(
-            "wait a --for=jsonpath=.status.phase=Running",
-            &steps[..1],
-            &["a-edge"],
-        );
-        check(
-            "wait a --for=jsonpath={.status.conditions[0].status}=True",
-            &steps,
-            &["", "a-edge", ""],
-        );
-        check(
-            "wait a --for=jsonpath={.metadata.uid}",
-            &steps[..1],
-            &["a-edge"],
-        );
-    }
-
-    #[test]
-    fn a_pod_is_gone_also_when_another_has_its_name() {
-        let (old, new) = (
-            snapshot(&[pod("a", "1", "True")], &[]),
-            snapshot(&[pod("a", "2", "True")], &[]),
-        );
-        let none = snapshot(&[], &["/p/a.yaml"]);
-        check(
-            "wait a --for=delete",
-            &[old.clone(), none.clone()],
-            &["", "a-edge"],
-        );
-        check("wait a --for=delete", &[old.clone(), new], &["", "a-edge"]);
-        check("wait a --for=delete", &[none], &["a"]);
-        check(
-            "wait a --for=delete",
-            &[old],
-            &[
-                "",
-                "error: timed out waiting for the condition on pods/a-edge",
-            ],
-        );
-    }
-
-    /// A change of a pod's file replaces the pod. The old and the new pod share the name until the old pod
-    /// has ended.
-    #[test]
-    fn while_a_pod_is_replaced_the_new_one_is_waited_for() {
-        let mut old = pod("a", "1", "True");
-        old["terminating"] = true.into();
-        let new = |ready| pod("a", "2", ready);
-        let steps = [
-            snapshot(&[old.clone(), new("False")], &[]),
-            snapshot(&[new("True")], &[]),
-        ];
-        check("wait a --for=condition=Ready", &steps, &["", "a-edge"]);
-        check("wait a --for=delete", &steps, &["", "a-edge"]);
-    }
-
-    #[test]
-    fn a_rejected_pod_is_waited_for_while_room_would_mend_it_and_the_reason_is_told() {
-        let rejected = |phase: &str, reason: &str, start: &str| {
-            let mut pod = pod("a", "1", "False");
-            let message = format!("{start}: no more");
-            pod["status"] = json!({"phase": phase, "reason": reason, "message": message});
-            snapshot(&[pod], &[])
-        };
-        let refused = "Pod was rejected";
-        let no_room = rejected("Failed", "OutOfmemory", refused);
-        let ready = snapshot(&[pod("a", "1", "True")], &[]);
-        let line = "wait a --for=condition=Ready";
-        check(line, &[no_room.clone(), ready], &["", "a-edge"]);
-        let timed_out = "error: timed out waiting for the condition on pods/a-edge";
-        let why = "a-edge was rejected: OutOfmemory: no more";
-        check(line, std::slice::from_ref(&no_room), &["", timed_out, why]);
-        let path = "wait a --for=jsonpath={.status.podIP}";
-        check(path, std::slice::from_ref(&no_room), &["", timed_out, why]);
-        let ending = "Pod waits until other pods have ended";
-        let soon = "a-edge waits until other pods have ended: OutOfmemory: no more";
-        check(
-            line,
-            &[rejected("Pending", "OutOfmemory", ending)],
-            &["", timed_out, soon],
-        );
-
-        let for_good = rejected("Failed", "NodeAffinity", refused);
-        let mut waiting = wait(line);
-        let step = |wait: &Wait| {
-            Waiting::new(wait)
-                .step(&for_good)
-                .map_err(|e| e.to_string())
-        };
-        let why = "a-edge was rejected: NodeAffinity: no more";
-        assert_eq!(step(&waiting), Err(why.to_owned()));
-        waiting.goal = Goal::Delete;
-        assert_eq!(step(&waiting), Ok(vec![]));
-        let path = wait("wait a --for=jsonpath={.status.phase}=Failed");
-        assert_eq!(step(&path), Ok(vec!["a-edge".to_owned()]));
-    }
-
-    #[test]
-    fn a_pod_that_is_not_there_is_waited_for_unless_its_file_is_refused() {
-        let there = snapshot(&[pod("a", "1", "True")], &["/p/other.yaml"]);
-        let none = snapshot(&[pod("b", "2", "True")], &["/p/other.yaml"]);
-        check(
-            "wait a --for=condition=Ready",
-            &[none.clone(), there],
-            &["", "a-edge"],
-        );
-        let gave_up = [
-            "",
-            "error: timed out waiting for the condition on pods/x",
-            "pods \"x\" not found",
-        ];
-        check("wait x --for=condition=Ready", &[none], &gave_up);
-        let refused = snapshot(&[], &["/p/a.yaml"]);
-        let said = wait("wait a --for=condition=Ready");
-        let error = Waiting::new(&said).step(&refused).unwrap_err();
-        assert_eq!(error.to_string(), "/p/a.yaml: not in use: no");
-    }
-
-    #[test]
-    fn when_the_time_is_over_the_condition_says_why() {
-        let no = snapshot(&[pod("a", "1", "False")], &[]);
-        let timed_out = "error: timed out waiting for the condition on pods/a-edge";
-        let why = "a-edge is Running, Ready is False: containers with unready status: [c]";
-        check(
-            "wait a --for=condition=ready",
-            std::slice::from_ref(&no),
-            &["", timed_out, why],
-        );
-        check(
-            "wait a --for=condition=lb",
-            &[no],
-            &["", timed_out, "a-edge has no condition lb"],
-        );
-    }
-}
+mod tests;

@@ -31,6 +31,19 @@ impl Named {
         })
     }
 
+    /// Returns the workloads of this kind and name, which are in several namespaces.
+    pub fn all<'a>(
+        &self,
+        all: &'a [WorkloadView],
+        namespace: Option<&str>,
+    ) -> impl Iterator<Item = &'a WorkloadView> {
+        all.iter().filter(move |v| {
+            workloads::kind(v) == Some(self.kind)
+                && workloads::name(v) == self.name
+                && namespace.is_none_or(|n| workloads::namespace(v) == n)
+        })
+    }
+
     /// Finds the workload.
     ///
     /// # Errors
@@ -40,16 +53,13 @@ impl Named {
         all: &'a [WorkloadView],
         namespace: Option<&str>,
     ) -> Result<&'a WorkloadView, String> {
-        let of_kind = || all.iter().filter(|v| workloads::kind(v) == Some(self.kind));
-        let is_inside = |v: &&WorkloadView| namespace.is_none_or(|n| workloads::namespace(v) == n);
-        let mut found = of_kind()
-            .filter(is_inside)
-            .filter(|v| workloads::name(v) == self.name);
+        let mut found = self.all(all, namespace);
         let plural = workloads::plural(self.kind);
         match (found.next(), found.next()) {
             (Some(one), None) => Ok(one),
             (None, _) => {
-                let places = of_kind().map(|v| (workloads::namespace(v), workloads::name(v)));
+                let of_kind = all.iter().filter(|v| workloads::kind(v) == Some(self.kind));
+                let places = of_kind.map(|v| (workloads::namespace(v), workloads::name(v)));
                 Err(missing(plural, &self.name, namespace, places))
             }
             (Some(first), Some(second)) => {

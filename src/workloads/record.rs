@@ -57,6 +57,14 @@ pub struct PodRecord {
 }
 
 impl PodRecord {
+    /// Tells whether a deletion within `grace` seconds changes anything. A pod that is being deleted may be asked to end
+    /// sooner, and never later.
+    pub fn may_be_deleted(&self, grace: Option<i64>) -> bool {
+        let own = self.object["spec"]["terminationGracePeriodSeconds"].as_i64();
+        let now = self.grace_seconds.or(own).unwrap_or(DEFAULT_GRACE);
+        self.deleted_at.is_none() || grace.is_some_and(|sooner| sooner < now)
+    }
+
     /// Returns the object of the pod. The object of a pod that is being deleted says so.
     pub fn to_object(&self) -> Value {
         let mut object = self.object.clone();
@@ -73,6 +81,9 @@ impl PodRecord {
 fn metadata_of(object: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
     object.get_mut("metadata").and_then(Value::as_object_mut)
 }
+
+/// The grace period of a pod whose template gives none, in seconds.
+const DEFAULT_GRACE: i64 = 30;
 
 /// Returns a time as the API writes it, in whole seconds.
 pub fn seconds(time: Timestamp) -> String {
@@ -109,5 +120,12 @@ mod tests {
         record.deleted_at = Some(Timestamp::from_millisecond(7_900).unwrap());
         let deleted = json!({"name": "web-1", "deletionTimestamp": "1970-01-01T00:00:07Z"});
         assert_eq!(record.to_object()["metadata"], deleted);
+        let sooner = |record: &PodRecord, grace| record.may_be_deleted(grace);
+        assert!(!sooner(&record, None) && !sooner(&record, Some(30)));
+        assert!(sooner(&record, Some(29)));
+        record.grace_seconds = Some(5);
+        assert!(!sooner(&record, Some(5)) && sooner(&record, Some(0)));
+        record.deleted_at = None;
+        assert!(sooner(&record, None));
     }
 }

@@ -202,7 +202,7 @@ impl WorkloadState {
 }
 
 /// Returns the hash of the text of an object.
-fn object_hash(workload: &Workload) -> u32 {
+pub fn object_hash(workload: &Workload) -> u32 {
     fnv1a_32(workload.raw.text().bytes())
 }
 

@@ -19,6 +19,10 @@ pub struct WorkloadView {
     /// Path of the file. None for what a controller has made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
+    /// Hash of the object in the file, as it is in force. A client that has written the file knows by it that the daemon
+    /// has read it. None for what a controller has made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_hash: Option<u32>,
     /// Error of the file, if the file has become bad and the last good version goes on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_error: Option<String>,

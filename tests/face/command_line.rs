@@ -47,13 +47,14 @@ fn printed(words: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// A stand-in for podprobe that knows two pods, and writes down what it is asked.
+/// A stand-in for podprobe that knows two pods, two Deployments and a Job, and writes down what it is asked.
 fn pods_program(dir: &Path) -> String {
     use std::os::unix::fs::PermissionsExt;
     let path = dir.join("podprobe");
     let asked = dir.join("asked");
     let script = format!(
-        "#!/bin/sh\necho \"$@\" >>'{}'\nprintf 'pod/web-edge\\npod/db-edge\\n'\n",
+        "#!/bin/sh\necho \"$@\" >>'{}'\ncase $2 in\ndeploy*) printf 'deployment.apps/web\\ndeployment.apps/db\\n' ;;\n\
+         job*) echo job.batch/backup ;;\n*) printf 'pod/web-edge\\npod/db-edge\\n' ;;\nesac\n",
         asked.display()
     );
     std::fs::write(&path, script).unwrap();
@@ -105,6 +106,20 @@ fn bash_completes_verbs_nouns_options_and_pods() {
     check("describe pod d", "db-edge");
     check("get pods web-edge d", "db-edge");
     check("help vers", "version");
+    // Workloads have a kind before their names.
+    check("exec deploy/w", "deploy/web");
+    check("scale deployments.apps/w", "");
+    check("logs deployment/", "deployment/web deployment/db");
+    check("rollout undo deploy ", "web db");
+    check("rollout undo dep", "deployment");
+    check("scale st", "statefulset");
+    check("get deploy d", "db");
+    check("delete dep", "deployment");
+    check("delete w", "web-edge");
+    check("rerun ", "backup");
+    check("create job ", "");
+    // A path is no kind.
+    check("validate tests/w", "");
     // The value of an option is no verb, and not completed from the table.
     check("logs --container ", "");
     let asked = dir.path().join("asked");

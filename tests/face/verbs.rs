@@ -276,7 +276,7 @@ mod tests {
         let (code, out, err) = client(&day, &format!("delete -f {} --now", path(&web)));
         assert_eq!(
             (code, out.as_str()),
-            (Some(0), "pod/web deleted\n"),
+            (Some(0), "pod \"web\" deleted\n"),
             "{err}"
         );
         assert!(web.exists());

@@ -1,4 +1,4 @@
-//! The waits of `apply`: until the daemon has read the files, and with `--wait` until the pods are ready.
+//! The waits of `apply`: until the daemon has read the files, and with `--wait` until pods and workloads are ready.
 
 use std::fs;
 use std::io::Write;
@@ -8,6 +8,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::plan::{Plan, Verdict};
+use super::progress::Progress;
+use super::workloads::{self, Written};
 use crate::api::objects::{ObjectKey, ObjectKind};
 use crate::api::source::{SEEN_ANNOTATION, SOURCE_ANNOTATION};
 use crate::api::status::PodPhase;
@@ -16,11 +18,13 @@ use crate::base::clock::{Moment, Time};
 use crate::cli::client::Client;
 use crate::cli::columns;
 use crate::cli::error::CliError;
+use crate::cli::follow;
 use crate::cli::pod_files::Watched;
 use crate::face::views::findings::of_pod;
 use crate::face::views::{PodView, Snapshot};
 use crate::pods::admission::Rejection;
 use crate::pods::status::DELETED;
+use crate::workloads::view::WorkloadList;
 
 /// The longest time that the daemon may take to read a file. The daemon usually reads a file at once, because the
 /// kernel reports the change.
@@ -35,6 +39,8 @@ pub(super) struct Expected {
     files: Vec<PathBuf>,
     /// The pods, with the content that the files define.
     pods: Vec<Value>,
+    /// The workloads.
+    workloads: Vec<Written>,
     /// The objects in files with at least one new object.
     objects: Vec<ObjectKey>,
 }
@@ -53,6 +59,8 @@ impl Expected {
             expected.files.push(path.clone());
             let pods = found.pods.iter();
             expected.pods.extend(pods.map(|d| bare(d.pod.raw.value())));
+            let workloads = found.workloads.iter().map(|d| Written::new(&d.workload));
+            expected.workloads.extend(workloads);
             let is_new = |(_, verdict): &(String, Verdict)| *verdict == Verdict::Created;
             if plan.verdicts.iter().any(is_new) {
                 let keys = found.objects.into_iter().map(|o| o.key);
@@ -64,6 +72,11 @@ impl Expected {
 
     fn is_shown(&self, snapshot: &Snapshot) -> bool {
         self.pods.iter().all(|pod| find(pod, snapshot).is_some())
+    }
+
+    fn has_workloads_shown(&self, client: &mut Client) -> Result<bool, CliError> {
+        let is_shown = |list: &WorkloadList| self.workloads.iter().all(|w| w.find(list).is_some());
+        Ok(self.workloads.is_empty() || is_shown(&client.workloads(None)?))
     }
 
     /// Returns the daemon's reason for refusing one of the files, if there is one. The daemon may refuse a file
@@ -115,7 +128,10 @@ pub(super) fn until_read(
     let end = Moment::now() + READ;
     loop {
         let now = client.snapshot()?;
-        if expected.is_shown(&now) && all_listed(&expected.objects, client)? {
+        if expected.is_shown(&now)
+            && expected.has_workloads_shown(client)?
+            && all_listed(&expected.objects, client)?
+        {
             return Ok(());
         }
         let is_over = Moment::now() >= end;
@@ -157,56 +173,59 @@ fn all_listed(keys: &[ObjectKey], client: &mut Client) -> Result<bool, CliError>
     Ok(true)
 }
 
-/// The progress of a pod under `--wait`.
-#[derive(Debug, PartialEq, Eq)]
-enum State {
-    NotYet,
-    /// The pod has reached its goal. The text is `is ready` or `has completed`.
-    Done(&'static str),
-    /// The pod will never become ready. The text says why.
-    Never(String),
-}
-
-fn state(pod: &PodView) -> State {
+fn state(pod: &PodView) -> Progress {
     let status = &pod.status;
     match status.phase {
         _ if status.reason == DELETED => {
-            State::Never("it was deleted, and stays so until its file changes".into())
+            Progress::Never("it was deleted, and stays so until its file changes".into())
         }
-        PodPhase::Succeeded => State::Done("has completed"),
+        PodPhase::Succeeded => Progress::Done("has completed"),
         // The pod starts when the node has room again.
         PodPhase::Failed if Rejection::of(status).is_some_and(|why| why.is_for_room()) => {
-            State::NotYet
+            Progress::NotYet
         }
-        PodPhase::Failed => State::Never(format!("{} {}", status.reason, status.message)),
-        _ if status.is_ready() => State::Done("is ready"),
-        _ => State::NotYet,
+        PodPhase::Failed => Progress::Never(format!("{} {}", status.reason, status.message)),
+        _ if status.is_ready() => Progress::Done("is ready"),
+        _ => Progress::NotYet,
     }
 }
 
-/// Waits until every pod is ready or has completed, and prints a line for each pod.
+/// Waits until every pod and workload is ready or has completed, and prints a line for each.
 ///
 /// # Errors
-/// Returns a [`CliError`] if a pod has failed, the time is over, or the daemon has ended.
+/// Returns a [`CliError`] if one of them has failed, the time is over, or the daemon has ended.
 pub(super) fn until_ready(
     expected: &Expected,
-    (client, root): (&mut Client, &Path),
+    root: &Path,
     time: Duration,
-    out: &mut dyn Write,
-    err: &mut dyn Write,
+    (out, err): (&mut dyn Write, &mut dyn Write),
 ) -> Result<(), CliError> {
     let end = Moment::now() + time;
+    let pods = until_pods_ready(expected, (root, end), out, err)?;
+    let workloads = workloads::until_ready(&expected.workloads, (root, end), out, err)?;
+    match pods && workloads {
+        true => Ok(()),
+        false => Err(CliError::Reported),
+    }
+}
+
+/// Waits for the pods. Returns false if one has failed or the time is over.
+fn until_pods_ready(
+    expected: &Expected,
+    (root, end): (&Path, Moment),
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<bool, CliError> {
     let mut left: Vec<&Value> = expected.pods.iter().collect();
     let mut failed = false;
-    let mut snapshot = Snapshot::clone(&*client.snapshot()?);
-    loop {
+    let last = follow::pods(root, end, &mut |snapshot| {
         let mut not_yet = Vec::new();
-        for pod in left {
-            let view = find(pod, &snapshot);
-            match view.map_or(State::NotYet, state) {
-                State::NotYet => not_yet.push(pod),
-                State::Done(how) => writeln!(out, "pod/{} {how}", name(pod))?,
-                State::Never(why) => {
+        for pod in &left {
+            let view = find(pod, snapshot);
+            match view.map_or(Progress::NotYet, state) {
+                Progress::NotYet => not_yet.push(*pod),
+                Progress::Done(how) => writeln!(out, "pod/{} {how}", name(pod))?,
+                Progress::Never(why) => {
                     failed = true;
                     writeln!(err, "pod/{}: {}", name(pod), why.trim())?;
                 }
@@ -214,26 +233,12 @@ pub(super) fn until_ready(
         }
         out.flush()?;
         left = not_yet;
-        if left.is_empty() {
-            break;
-        }
-        let rest = end.since(Moment::now());
-        let update = match rest.is_zero() {
-            true => None,
-            false => client.watch_for(snapshot.version, rest)?,
-        };
-        let Some(update) = update else {
-            failed = true;
-            // After a watch without an answer, the old connection cannot be used any more.
-            gave_up(&left, &snapshot, &mut Client::connect(root)?, err)?;
-            break;
-        };
-        snapshot = snapshot.updated(update);
+        Ok(left.is_empty())
+    })?;
+    if let Some(last) = &last {
+        gave_up(&left, last, &mut Client::connect(root)?, err)?;
     }
-    match failed {
-        true => Err(CliError::Reported),
-        false => Ok(()),
-    }
+    Ok(!failed && last.is_none())
 }
 
 fn name(pod: &Value) -> &str {
@@ -289,7 +294,7 @@ mod tests {
         Expected {
             files: vec!["/p/web".into()],
             pods: vec![json!({"metadata": metadata, "spec": {"image": "new"}})],
-            objects: Vec::new(),
+            ..Expected::default()
         }
     }
 
@@ -328,17 +333,17 @@ mod tests {
         };
         let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": null}]);
         let running = json!({"phase": "Running", "conditions": ready});
-        assert_eq!(of(running), State::Done("is ready"));
-        assert_eq!(of(json!({"phase": "Running"})), State::NotYet);
+        assert_eq!(of(running), Progress::Done("is ready"));
+        assert_eq!(of(json!({"phase": "Running"})), Progress::NotYet);
         assert_eq!(
             of(json!({"phase": "Succeeded"})),
-            State::Done("has completed")
+            Progress::Done("has completed")
         );
         let rejected = |reason: &str| json!({"phase": "Failed", "reason": reason, "message": "Pod was rejected: why"});
-        let never = State::Never("NodeAffinity Pod was rejected: why".into());
+        let never = Progress::Never("NodeAffinity Pod was rejected: why".into());
         assert_eq!(of(rejected("NodeAffinity")), never);
-        assert_eq!(of(rejected("OutOfcpu")), State::NotYet);
+        assert_eq!(of(rejected("OutOfcpu")), Progress::NotYet);
         let deleted = json!({"phase": "Running", "reason": DELETED});
-        assert!(matches!(of(deleted), State::Never(_)));
+        assert!(matches!(of(deleted), Progress::Never(_)));
     }
 }

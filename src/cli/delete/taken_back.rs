@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::Delete;
+use super::{Delete, gone};
 use crate::api::decode;
 use crate::base::clock::Moment;
 use crate::cli::client::Client;
@@ -21,6 +21,8 @@ use crate::cli::output::yaml;
 use crate::cli::pod_files::{self, Input, Objects, Watched, objects, way_out};
 use crate::face::server::protocol::DeleteTarget;
 use crate::face::views::PodView;
+use crate::face::views::workloads::{controller, full_name};
+use crate::workloads::view::WorkloadView;
 
 /// The longest time to wait until the daemon has seen that a file is gone.
 const SEEN: Duration = Duration::from_secs(2);
@@ -47,7 +49,7 @@ struct Plan {
 fn plan<C>(
     wanted: &BTreeSet<String>,
     there: &BTreeMap<PathBuf, Objects<C>>,
-    named: impl Fn(&Path) -> bool,
+    named: &dyn Fn(&Path) -> bool,
 ) -> Result<Plan, String> {
     let mut plan = Plan::default();
     for object in wanted {
@@ -82,33 +84,59 @@ pub(super) fn run(args: &Delete, out: &mut dyn Write, err: &mut dyn Write) -> Re
     let mut client = Client::connect(&args.root)?;
     let watched = Watched::of(&mut client)?;
     let wanted = wanted(&inputs, &watched.node_name)?;
-    let _alone = watched.alone()?;
-    let snapshot = client.snapshot()?;
-    let there = watched.all_there(&snapshot)?;
     let is_named = |file: &Path| {
         let given = inputs.iter().filter_map(|i| i.path.as_deref());
         given.into_iter().any(|path| is_same(path, file))
     };
-    let plan = plan(&wanted, &there, is_named).map_err(CliError::Failed)?;
+    match remove(
+        args,
+        (&mut client, &watched),
+        &wanted,
+        &is_named,
+        (out, err),
+    )? {
+        true => Ok(()),
+        false => Err(CliError::Reported),
+    }
+}
+
+/// Removes the files of the wanted objects from the daemon's directory, and waits until workloads that were in them are
+/// gone with their pods. Returns false if not all is gone.
+///
+/// # Errors
+/// Returns a [`CliError`] if the daemon cannot be asked, or if a file must not or cannot be removed.
+pub(super) fn remove(
+    args: &Delete,
+    (client, watched): (&mut Client, &Watched),
+    wanted: &BTreeSet<String>,
+    is_named: &dyn Fn(&Path) -> bool,
+    (out, err): (&mut dyn Write, &mut dyn Write),
+) -> Result<bool, CliError> {
+    let alone = watched.alone()?;
+    let (snapshot, list) = (client.snapshot()?, client.workloads(None)?);
+    let there = watched.all_there(&snapshot, &list)?;
+    let plan = plan(wanted, &there, is_named).map_err(CliError::Failed)?;
     let mut failed = false;
     for pod in &snapshot.pods {
         let is_kept = plan.kept.contains(Path::new(&pod.file));
         let is_removed = plan.removed.contains(Path::new(&pod.file));
-        if pod.terminating {
+        if pod.terminating || controller(&pod.object).is_some() {
             continue;
         }
         if is_kept {
-            failed |= !super::one(args, pod, &mut client, out, err)?;
+            failed |= !super::one(args, pod, client, out, err)?;
         } else if is_removed && args.grace.is_some() {
             // The pod is deleted first, because the removal of a file cannot carry a grace period.
-            let ended = client.delete(DeleteTarget {
-                uid: pod.uid().into(),
-                grace_period_seconds: args.grace,
-            });
-            if let Err(e) = ended {
-                writeln!(err, "{}: {e}", columns::name(pod))?;
-            }
+            shorten(args, pod, client, err)?;
         }
+    }
+    for view in list.items.iter().filter(|v| is_in(v, &plan.kept)) {
+        failed = true;
+        let (name, file) = (full_name(view), view.file.as_deref().unwrap_or_default());
+        writeln!(
+            err,
+            "{name} stays: -f names its own file, which is never removed by this; remove {file}"
+        )?;
     }
     for file in &plan.removed {
         let cannot = |e| {
@@ -117,30 +145,71 @@ pub(super) fn run(args: &Delete, out: &mut dyn Write, err: &mut dyn Write) -> Re
         };
         fs::remove_file(file).map_err(cannot)?;
         for object in there.get(file).into_iter().flat_map(|all| all.keys()) {
-            writeln!(out, "{object} deleted")?;
+            writeln!(out, "{}", super::deleted(object))?;
         }
     }
     out.flush()?;
-    until_seen(&plan.removed, &mut client)?;
+    drop(alone);
+    until_seen(&plan.removed, client)?;
     for object in plan.missing.iter().filter(|_| !args.ignore_not_found) {
         failed = true;
         writeln!(err, "{object} not found")?;
     }
-    match failed {
-        true => Err(CliError::Reported),
-        false => Ok(()),
+    let removed = list.items.iter().filter(|v| is_in(v, &plan.removed));
+    let removed: Vec<&WorkloadView> = removed.collect();
+    let going = gone::of_workloads(&removed, &list, &*client.snapshot()?);
+    if args.grace.is_some() {
+        // Before its file is gone, a workload would replace the pod.
+        for pod in &going {
+            shorten(args, &pod.view, client, err)?;
+        }
     }
+    let pods = snapshot.pods.iter();
+    let pods =
+        pods.filter(|p| args.wait == Some(true) && plan.removed.contains(Path::new(&p.file)));
+    let pods = pods
+        .filter(|p| controller(&p.object).is_none())
+        .map(gone::of_pod);
+    let are_gone = gone::wait(args, going.into_iter().chain(pods).collect(), err)?;
+    Ok(!failed && are_gone)
 }
 
-/// Waits until the daemon has seen that the files are gone, for at most `SEEN`. So the next verb does not show the
-/// pods of these files as running. The wait is usually short, because the kernel reports the change to the daemon.
+fn is_in(view: &WorkloadView, files: &BTreeSet<PathBuf>) -> bool {
+    view.file
+        .as_ref()
+        .is_some_and(|file| files.contains(Path::new(file)))
+}
+
+/// Ends a pod within the grace period that the user gave.
+fn shorten(
+    args: &Delete,
+    pod: &PodView,
+    client: &mut Client,
+    err: &mut dyn Write,
+) -> Result<(), CliError> {
+    let ended = client.delete(DeleteTarget {
+        uid: pod.uid().into(),
+        grace_period_seconds: args.grace,
+    });
+    if let Err(e) = ended {
+        writeln!(err, "{}: {e}", columns::name(pod))?;
+    }
+    Ok(())
+}
+
+/// Waits until the daemon has seen that the files are gone, for at most `SEEN`. So the next verb does not show what was
+/// in these files as running. The wait is usually short, because the kernel reports the change to the daemon.
 fn until_seen(removed: &BTreeSet<PathBuf>, client: &mut Client) -> Result<(), CliError> {
     let end = Moment::now() + SEEN;
-    while Moment::now() < end {
-        let snapshot = client.snapshot()?;
+    while !removed.is_empty() && Moment::now() < end {
+        let (snapshot, list) = (client.snapshot()?, client.workloads(None)?);
         let mut pods = snapshot.pods.iter();
-        let stays = |p: &Arc<PodView>| removed.contains(Path::new(&p.file)) && !p.terminating;
-        if !pods.any(stays) {
+        let stays = |p: &Arc<PodView>| {
+            removed.contains(Path::new(&p.file))
+                && !p.terminating
+                && controller(&p.object).is_none()
+        };
+        if !pods.any(stays) && !list.items.iter().any(|view| is_in(view, removed)) {
             break;
         }
         thread::sleep(STEP);
@@ -191,7 +260,7 @@ mod tests {
             ("/p/db".into(), objects(&["pod/db"])),
         ]);
         let wanted = wanted.iter().map(|w| (*w).to_owned()).collect();
-        let got = plan(&wanted, &there, |file| file == Path::new(named)).map(|plan| {
+        let got = plan(&wanted, &there, &|file| file == Path::new(named)).map(|plan| {
             let paths = |set: BTreeSet<PathBuf>| -> Vec<String> {
                 set.iter().map(|p| p.display().to_string()).collect()
             };

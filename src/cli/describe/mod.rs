@@ -21,6 +21,7 @@ use super::client::Client;
 use super::columns::{self, string_map};
 use super::error::CliError;
 use super::problems::write_stalled;
+use super::selector::Selector;
 use super::{human, kinds, names, services, tabwriter, workload_names};
 use crate::base::clock::Time;
 use crate::face::views::findings::{self, Finding, Severity};
@@ -37,7 +38,7 @@ pub const VERB: args::Verb = args::Verb {
         ("describe service NAME", "show which pods get traffic, and why not"),
     ],
     help: "\
-usage: podprobe describe pod [NAME]… [-n NAMESPACE | -A] [--root DIR]
+usage: podprobe describe pod [NAME]… [-l SELECTOR] [-n NAMESPACE | -A] [--root DIR]
        podprobe describe service [NAME]… [-n NAMESPACE | -A] [--root DIR]
        podprobe describe KIND [NAME]… [-l SELECTOR] [-n NAMESPACE | -A] [--root DIR]
 
@@ -48,7 +49,7 @@ endpoints, and for each pod whether it gets traffic, and why not. Of what makes 
 events, what it waits for, and what verbs have changed against its file. Control characters in what a container said
 are shown as ^X.
 
-  -l, --selector LABELS    of a KIND that makes pods, those that have these labels
+  -l, --selector LABELS    of pods, and of a KIND that makes pods, those that have these labels
   -n, --namespace NS       of one namespace; default all
 ",
     options: &[ROOT, NAMESPACE, ALL_NAMESPACES, SELECTOR],
@@ -59,11 +60,11 @@ are shown as ^X.
             workloads::run(&asked, out, err)?;
             return Ok(ExitCode::SUCCESS);
         }
-        if raw.has(SELECTOR.name) {
-            let text = "-l goes with what makes pods, such as 'describe deployment'";
-            return Err(CliError::Usage(text.into()));
-        }
         if raw.words.first().is_some_and(|w| services::is_word(w)) {
+            if raw.has(SELECTOR.name) {
+                let text = "-l goes with pods and what makes pods, such as 'describe deployment'";
+                return Err(CliError::Usage(text.into()));
+            }
             services::run(&services::parse(raw).map_err(CliError::Usage)?, out, err)?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -81,12 +82,20 @@ pub struct Describe {
     pub names: Vec<String>,
     /// Namespace of the pods; None means all namespaces.
     pub namespace: Option<String>,
+    /// The labels of the pods; None means any.
+    selector: Option<Selector>,
 }
 
 fn parse(raw: &Raw) -> Result<Describe, String> {
+    let names = kinds::pod_names(raw, &["pod", "service", "deployment"])?;
+    let selector = raw.selector()?;
+    if selector.is_some() && !names.is_empty() {
+        return Err("-l and names exclude each other".into());
+    }
     Ok(Describe {
         root: raw.root()?,
-        names: kinds::pod_names(raw, &["pod", "service", "deployment"])?,
+        names,
+        selector,
         // Without -n, pods of all namespaces are described, so -A changes nothing.
         namespace: raw.namespaces()?.0,
     })
@@ -116,7 +125,8 @@ pub fn run(describe: &Describe, out: &mut dyn Write, err: &mut dyn Write) -> Res
     let without_pod = snapshot
         .problems
         .iter()
-        .filter(|p| describe.names.is_empty() && !snapshot.pods.iter().any(|v| v.file == p.file));
+        .filter(|_| describe.names.is_empty() && describe.selector.is_none())
+        .filter(|p| !snapshot.pods.iter().any(|v| v.file == p.file));
     for problem in without_pod {
         writeln!(err, "{}", problem.line("not in use"))?;
     }
@@ -126,7 +136,16 @@ pub fn run(describe: &Describe, out: &mut dyn Write, err: &mut dyn Write) -> Res
 fn select<'a>(describe: &Describe, snapshot: &'a Snapshot) -> Result<Vec<&'a PodView>, CliError> {
     let namespace = describe.namespace.as_deref();
     if describe.names.is_empty() {
-        return Ok(names::in_namespace(snapshot, namespace).collect());
+        let has = |pod: &&PodView| {
+            let labels = string_map(&pod.object["metadata"]["labels"]);
+            describe
+                .selector
+                .as_ref()
+                .is_none_or(|s| s.matches(&labels))
+        };
+        return Ok(names::in_namespace(snapshot, namespace)
+            .filter(has)
+            .collect());
     }
     describe
         .names

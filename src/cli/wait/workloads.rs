@@ -12,6 +12,7 @@ use crate::api::workload::WorkloadKind;
 use crate::base::clock::Moment;
 use crate::cli::client::Client;
 use crate::cli::error::CliError;
+use crate::cli::follow;
 use crate::cli::jsonpath::text;
 use crate::cli::workload_names::Named;
 use crate::face::views::workloads::{condition, full_name, kind, number, uid, word};
@@ -41,29 +42,21 @@ pub(super) fn run(
     err: &mut dyn Write,
 ) -> Result<bool, CliError> {
     let mut client = Client::connect(&wait.root)?;
-    let mut list = client.workloads(None)?;
+    let list = client.workloads(None)?;
     refuse_bad_files(wait, &list, &mut client)?;
     let mut waiting = Waiting::new(wait);
-    loop {
-        for name in waiting.step(&list)? {
+    let last = follow::workloads(&wait.root, end, &mut |list| {
+        for name in waiting.step(list)? {
             writeln!(out, "{name} condition met")?;
         }
         out.flush()?;
-        if waiting.left.is_empty() {
-            return Ok(true);
-        }
-        let left = end.since(Moment::now());
-        let newer = match left.is_zero() {
-            true => None,
-            false => client.workloads_for(list.version, left)?,
-        };
-        let Some(newer) = newer else {
-            let lines = waiting.gave_up(&list);
-            lines.iter().try_for_each(|line| writeln!(err, "{line}"))?;
-            return Ok(false);
-        };
-        list = newer;
+        Ok(waiting.left.is_empty())
+    })?;
+    if let Some(last) = &last {
+        let lines = waiting.gave_up(last);
+        lines.iter().try_for_each(|line| writeln!(err, "{line}"))?;
     }
+    Ok(last.is_none())
 }
 
 /// Does not wait for a workload whose file is refused.
@@ -123,10 +116,7 @@ impl<'a> Waiting<'a> {
         list: &'l WorkloadList,
     ) -> Result<Option<&'l WorkloadView>, CliError> {
         let named = awaited.named;
-        let places = list.items.iter().filter(|view| {
-            kind(view) == Some(named.kind) && view.object["metadata"]["name"] == *named.name
-        });
-        if places.count() == 0 {
+        if named.all(&list.items, None).next().is_none() {
             awaited.uid.get_or_insert_default();
             return Ok(None);
         }
@@ -172,21 +162,7 @@ impl<'a> Waiting<'a> {
             () if is_end("Failed") => "Complete",
             () => return None,
         };
-        let what = if other == "Failed" {
-            "has failed"
-        } else {
-            "is complete"
-        };
-        let ended = condition(&view.object, other).filter(|c| c["status"] == "True")?;
-        let of = |key: &str| ended[key].as_str().unwrap_or_default();
-        let why = [of("reason"), of("message")];
-        let why: Vec<&str> = why.into_iter().filter(|text| !text.is_empty()).collect();
-        let colon = if why.is_empty() { "" } else { ": " };
-        Some(format!(
-            "{} {what}{colon}{}",
-            full_name(view),
-            why.join(": ")
-        ))
+        end_of_job(view, other)
     }
 
     /// Returns the lines to print when the time is over: kubectl's line for each workload, and why it has not reached
@@ -223,6 +199,24 @@ impl<'a> Waiting<'a> {
         lines.extend(view.waiting.iter().map(|text| format!("{name}: {text}")));
         lines
     }
+}
+
+/// Returns how a Job has ended, if it has this condition: `Complete` or `Failed`.
+pub(in crate::cli) fn end_of_job(view: &WorkloadView, type_: &str) -> Option<String> {
+    let ended = condition(&view.object, type_).filter(|c| c["status"] == "True")?;
+    let what = match type_ {
+        "Failed" => "has failed",
+        _ => "is complete",
+    };
+    let texts = ["reason", "message"].map(|key| ended[key].as_str().unwrap_or_default());
+    let parts = [&format!("{} {what}", full_name(view)), texts[0], texts[1]];
+    Some(
+        parts
+            .into_iter()
+            .filter(|text| !text.is_empty())
+            .collect::<Vec<_>>()
+            .join(": "),
+    )
 }
 
 /// Returns the condition of this type. Upper and lower case are equal.

@@ -242,7 +242,8 @@ fn has_running(status: &PodStatus) -> bool {
 pub fn is_terminating(view: &PodView) -> bool {
     let status = &view.status;
     let is_deleted = status.reason == DELETED && has_running(status);
-    is_deleted || view.terminating && !status.phase.is_terminal()
+    let is_ending = view.terminating || view.object["metadata"]["deletionTimestamp"].is_string();
+    is_deleted || is_ending && !status.phase.is_terminal()
 }
 
 /// Returns the column STATUS: the phase, unless the pod's reason, an init container, or the first container that waits

@@ -29,7 +29,11 @@ struct State {
     version: u64,
     views: Arc<Vec<WorkloadView>>,
     requests: Vec<Request>,
+    /// The answers that are sent when the workloads are shown next.
+    answers: Vec<(Sender<Answer>, Answer)>,
 }
+
+type Answer = Result<Changed, ChangeError>;
 
 /// A request of a client.
 pub(super) enum Asked {
@@ -46,7 +50,7 @@ pub(super) enum Asked {
 /// A request that waits for the thread `controllers`.
 pub(super) struct Request {
     pub(super) asked: Asked,
-    pub(super) answer: Sender<Result<Changed, ChangeError>>,
+    answer: Sender<Answer>,
 }
 
 impl Board {
@@ -111,16 +115,25 @@ impl Board {
         std::mem::take(&mut self.lock().requests)
     }
 
+    /// Answers a request when the workloads are shown next. So a verb that follows sees what this one has changed.
+    pub(super) fn answer(&self, request: Request, answer: Answer) {
+        self.lock().answers.push((request.answer, answer));
+    }
+
     /// Shows the workloads. An equal list changes no version, but the first list is new to everybody, even an empty one.
     pub(super) fn show(&self, views: Vec<WorkloadView>) {
         let mut state = self.lock();
-        if state.version > 0 && *state.views == views {
-            return;
+        if state.version == 0 || *state.views != views {
+            state.views = Arc::new(views);
+            state.version += 1;
+            self.changed.notify_all();
         }
-        state.views = Arc::new(views);
-        state.version += 1;
+        let answers = std::mem::take(&mut state.answers);
         drop(state);
-        self.changed.notify_all();
+        for (to, answer) in answers {
+            // A client that has gone needs no answer.
+            let _ = to.send(answer);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -171,9 +184,7 @@ mod tests {
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| board.delete_pod(&PodUid::from("u1"), Some(3)));
             wakes.recv_timeout(LONG).unwrap();
-            let [request] = &board.take_requests()[..] else {
-                panic!("one request");
-            };
+            let request = board.take_requests().pop().unwrap();
             assert!(matches!(
                 &request.asked,
                 Asked::DeletePod { uid, grace: Some(3) } if uid.as_str() == "u1"
@@ -181,9 +192,28 @@ mod tests {
             let done = Changed {
                 done: "deleted".into(),
             };
-            request.answer.send(Ok(done)).unwrap();
+            board.answer(request, Ok(done));
+            board.show(Vec::new());
             assert_eq!(asked.join().unwrap().unwrap().done, "deleted");
         });
         assert!(board.take_requests().is_empty());
+    }
+
+    #[test]
+    fn a_change_is_shown_before_its_answer() {
+        let board = Board::new(|| {});
+        board.show(Vec::new());
+        let (answer, answered) = bounded(1);
+        let asked = Asked::DeletePod {
+            uid: "1".into(),
+            grace: None,
+        };
+        board.answer(Request { asked, answer }, Ok(Changed::default()));
+        assert!(answered.try_recv().is_err());
+        let version = board.read().version;
+        // An answer comes also when nothing else is shown than before.
+        board.show(Vec::new());
+        assert!(answered.try_recv().is_ok());
+        assert_eq!(board.read().version, version);
     }
 }

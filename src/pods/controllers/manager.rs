@@ -294,15 +294,14 @@ impl Manager {
         }
     }
 
-    /// Answers the requests of verbs. A change is on the disk before its answer.
+    /// Carries out the requests of verbs. A change is on the disk and shown before its answer.
     fn answer(&mut self) {
         for request in self.deps.board.take_requests() {
             let answer = match &request.asked {
                 Asked::Change(asked) => self.change(asked),
                 Asked::DeletePod { uid, grace } => self.delete_made(uid, *grace),
             };
-            // A client that has gone needs no answer.
-            let _ = request.answer.send(answer);
+            self.deps.board.answer(request, answer);
         }
     }
 
@@ -465,11 +464,11 @@ impl Manager {
     /// Marks a pod as being deleted since `at`, before it begins to end.
     fn delete(&mut self, uid: &PodUid, at: Timestamp, grace: Option<i64>) -> io::Result<()> {
         let record = self.records.get(uid.as_str());
-        let Some(record) = record.filter(|record| record.deleted_at.is_none()) else {
+        let Some(record) = record.filter(|record| record.may_be_deleted(grace)) else {
             return Ok(());
         };
         let marked = PodRecord {
-            deleted_at: Some(at),
+            deleted_at: record.deleted_at.or(Some(at)),
             grace_seconds: grace,
             ..record.clone()
         };

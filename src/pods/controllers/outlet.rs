@@ -35,7 +35,8 @@ type Passed = (Vec<Arc<Pod>>, BTreeMap<PodUid, PodFile>);
 struct Handed {
     /// The pod. None if the object of the record does not decode.
     pod: Option<Arc<Pod>>,
-    is_deleted: bool,
+    /// The deletion of the pod: if there is one, and within how many seconds.
+    deletion: (bool, Option<i64>),
 }
 
 impl PodOutlet {
@@ -67,8 +68,7 @@ impl PodOutlet {
         let (mut set, mut files) = (Vec::new(), BTreeMap::new());
         for record in records {
             let known = self.pods.remove(&record.uid);
-            let is_deleted = record.deleted_at.is_some();
-            let known = known.filter(|known| known.is_deleted == is_deleted);
+            let known = known.filter(|known| known.deletion == deletion(record));
             let handed = known.unwrap_or_else(|| self.decode(record));
             if let Some(pod) = &handed.pod {
                 set.push(pod.clone());
@@ -99,7 +99,7 @@ impl PodOutlet {
         }
         Handed {
             pod: pod.ok().map(Arc::new),
-            is_deleted: record.deleted_at.is_some(),
+            deletion: deletion(record),
         }
     }
 
@@ -128,6 +128,11 @@ impl PodOutlet {
         let all = self.claims.values().flatten().cloned().collect();
         self.outlet.objects.replace(PodSource::Controller, all);
     }
+}
+
+/// Returns the deletion of a pod: if there is one, and within how many seconds.
+fn deletion(record: &PodRecord) -> (bool, Option<i64>) {
+    (record.deleted_at.is_some(), record.grace_seconds)
 }
 
 fn same_pods(a: &[Arc<Pod>], b: &[Arc<Pod>]) -> bool {

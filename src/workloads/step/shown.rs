@@ -17,7 +17,7 @@ use crate::workloads::observed::ObservedPod;
 use crate::workloads::record::{Owner, seconds};
 use crate::workloads::replica_set::{PodCounts, ReplicaSetStatus};
 use crate::workloads::set_rollout_status::{SetRolloutStatus, SetRolloutStatusError};
-use crate::workloads::state::WorkloadState;
+use crate::workloads::state::{WorkloadState, object_hash};
 use crate::workloads::template;
 use crate::workloads::view::{RevisionView, RolloutView, WorkloadView};
 use crate::workloads::waiting::{RolloutError, RolloutStatus};
@@ -42,6 +42,7 @@ impl Shown {
         let view = WorkloadView {
             object,
             file: Some(wanted.file.clone()),
+            file_hash: Some(object_hash(&wanted.workload)),
             file_error: wanted.file_error.clone(),
             warnings: wanted.warnings.clone(),
             ..WorkloadView::default()

@@ -130,8 +130,12 @@ fn several_workloads_are_described_by_name_kind_or_labels() {
     let missing = "deployments.apps \"wbe\" not found, did you mean 'web'?\n";
     world.check_failure("describe deploy wbe", 1, missing);
     world.check_failure("describe deploy -n shop", 0, "No resources found\n");
-    let labels = "podprobe: -l goes with what makes pods, such as 'describe deployment'\n";
-    world.check_failure("describe pod -l a=b", 2, labels);
+    let labels = "podprobe: -l goes with pods and what makes pods, such as 'describe deployment'\n";
+    world.check_failure("describe svc -l a=b", 2, labels);
+    assert_eq!(names("describe pod -l app=web"), ["web-7b9-abcde"]);
+    world.check_failure("describe pod -l app=db", 0, "No resources found\n");
+    let both = "podprobe: -l and names exclude each other\n";
+    world.check_failure("describe pod web -l app=web", 2, both);
     let problem = json!({"file": "/pods/wbe.yaml", "error": "line 3: no"});
     world.set(2, vec![], vec![problem]);
     let refused = format!("{missing}/pods/wbe.yaml: not in use: line 3: no\n");

@@ -1,9 +1,13 @@
 //! The verbs of workloads: Deployments, ReplicaSets, DaemonSets, StatefulSets, Jobs and CronJobs as an API server would
 //! show them, with a daemon that the test makes up.
 
+mod apply;
+mod delete;
 mod describe;
 mod get;
+mod pods;
 mod rollout;
+mod wait;
 
 use serde_json::{Value, json};
 

@@ -136,7 +136,7 @@ fn the_history_is_kubectls() {
     world.check_failure("rollout history job/backup-29", 1, job);
 }
 
-fn key(kind: WorkloadKind, name: &str) -> WorkloadKey {
+pub(super) fn key(kind: WorkloadKind, name: &str) -> WorkloadKey {
     WorkloadKey {
         kind,
         namespace: "default".into(),
