@@ -27,7 +27,7 @@ impl RawObject {
     /// Returns the object as a tree of values.
     pub fn value(&self) -> Value {
         // The decoder accepts objects that nest at most 100 deep; this reader accepts 127.
-        serde_json::from_str(&self.0).unwrap_or_default()
+        serde_json::from_slice(self.0.as_bytes()).unwrap_or_default()
     }
 
     /// Returns the member at the JSON pointer `path`.

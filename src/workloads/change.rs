@@ -312,17 +312,17 @@ fn undo_revision(
         .newest()
         .map(|it| it.template.clone())
         .unwrap_or_default();
-    let newest: Value = serde_json::from_str(&newest).unwrap_or_default();
+    let newest: Value = serde_json::from_slice(newest.as_bytes()).unwrap_or_default();
     let canonical = template::canonical(&newest);
     let is_current = |text: &str| {
-        let written = serde_json::from_str::<Value>(text);
+        let written = serde_json::from_slice::<Value>(text.as_bytes());
         written.is_ok_and(|written| template::canonical(&written) == canonical)
     };
     let undo = revisions.undo(revision, is_current).map_err(refused)?;
     let RevisionUndo::To(target) = undo else {
         return Ok(Undone::Skipped(undo.to_string()));
     };
-    let template: Value = serde_json::from_str(&target.template).map_err(refused)?;
+    let template: Value = serde_json::from_slice(target.template.as_bytes()).map_err(refused)?;
     Ok(Undone::To(Undo {
         revision: target.revision,
         template: std::sync::Arc::new(RawObject::new(&template)),

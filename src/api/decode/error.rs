@@ -259,7 +259,7 @@ fn hint(error: &FieldError) -> String {
     let Some(value) = error
         .value
         .as_deref()
-        .and_then(|value| serde_json::from_str::<String>(value).ok())
+        .and_then(|value| serde_json::from_slice::<String>(value.as_bytes()).ok())
     else {
         return String::new();
     };

@@ -177,7 +177,7 @@ impl Upload {
             Err(e) => Err(self.refusal().unwrap_or_else(|| failed(&e))),
             Ok(()) => {
                 let mut body = self.connection.answer().map_err(|e| failed(&e))?.good()?;
-                serde_json::from_str(&body.text()).map_err(|e| unreadable(&e))
+                serde_json::from_slice(body.text().as_bytes()).map_err(|e| unreadable(&e))
             }
         }
     }

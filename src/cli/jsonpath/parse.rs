@@ -416,7 +416,7 @@ impl Parser {
             Some('@' | '$' | '.') => self.path().map(Operand::Path),
             _ => {
                 let word = self.while_(|c| c.is_ascii_alphanumeric() || "+-._".contains(c));
-                let value: Option<Value> = serde_json::from_str(&word).ok();
+                let value: Option<Value> = serde_json::from_slice(word.as_bytes()).ok();
                 value.map(Operand::Literal).ok_or_else(|| {
                     error(
                         begun,

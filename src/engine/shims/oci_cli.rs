@@ -58,7 +58,7 @@ pub(super) fn useful_sentence(output: &str) -> String {
 /// Returns the `msg` field of a logrus line, in text or JSON form; None if the line has no such field.
 fn logged(line: &str) -> Option<String> {
     if line.starts_with('{') {
-        return serde_json::from_str::<serde_json::Value>(line)
+        return serde_json::from_slice::<serde_json::Value>(line.as_bytes())
             .ok()?
             .get("msg")?
             .as_str()

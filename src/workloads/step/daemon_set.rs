@@ -73,7 +73,7 @@ impl Stepping<'_> {
         let mut events = Vec::new();
         let newest = output.state.revisions.newest().filter(|_| output.creates);
         if let Some(newest) = newest
-            && let Ok(template) = serde_json::from_str::<Value>(&newest.template)
+            && let Ok(template) = serde_json::from_slice::<Value>(newest.template.as_bytes())
         {
             let mut maker = Maker::new(self.world, self.key, self.pods);
             let recipe = Recipe {

@@ -33,7 +33,7 @@ pub(super) fn take_up(
     }
     let canonical = template::canonical(&wanted.value());
     let is_wanted = |text: &str| {
-        let written = serde_json::from_str::<Value>(text);
+        let written = serde_json::from_slice::<Value>(text.as_bytes());
         written.is_ok_and(|written| template::canonical(&written) == canonical)
     };
     for _ in 0..TRIES {
@@ -75,7 +75,7 @@ impl Stepping<'_> {
         if pods.iter().all(is_newest) {
             return true;
         }
-        let Ok(template) = serde_json::from_str::<Value>(&newest.template) else {
+        let Ok(template) = serde_json::from_slice::<Value>(newest.template.as_bytes()) else {
             return true;
         };
         let (template, owner) = (RawObject::new(&template), self.owner());

@@ -145,7 +145,7 @@ impl Stepping<'_> {
 
 fn template_of(state: &StatefulSetState, creation: &PodCreation) -> Option<RawObject> {
     let revision = state.revisions.named(&creation.revision)?;
-    let template: Value = serde_json::from_str(&revision.template).ok()?;
+    let template: Value = serde_json::from_slice(revision.template.as_bytes()).ok()?;
     Some(RawObject::new(&template))
 }
 
