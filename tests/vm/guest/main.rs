@@ -17,6 +17,7 @@ mod sys;
 mod tar;
 mod tools;
 mod volumes;
+mod workloads;
 
 use std::process::ExitCode;
 

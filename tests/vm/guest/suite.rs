@@ -8,7 +8,7 @@ use crate::boot::say;
 use crate::case::{Not, Verdict};
 use crate::node::{ADDRESS, Node, command, log_length, logged_since};
 use crate::pods::{TOOLS, image, import, no_pods};
-use crate::{app_armor, cgroups, devices, network, roots, running, volumes};
+use crate::{app_armor, cgroups, devices, network, roots, running, volumes, workloads};
 
 type Case = (&'static str, fn(&Node) -> Verdict);
 
@@ -74,6 +74,11 @@ const CASES: &[Case] = &[
     ("app-armor-localhost", app_armor::localhost),
     ("daemon-ends-and-starts", running::daemon_ends_and_starts),
     ("daemon-is-killed", running::daemon_is_killed),
+    ("rollout", workloads::rollout),
+    (
+        "schedule-over-jumps-of-the-clock",
+        workloads::schedule_over_jumps_of_the_clock,
+    ),
     ("v1-hierarchy-beside-v2", cgroups::v1_hierarchy_beside_v2),
 ];
 
