@@ -173,6 +173,13 @@ impl Overrides {
         dropped
     }
 
+    /// Notes what the file has, if that is not known yet. Otherwise the first edit of the file would drop nothing.
+    pub fn know(&mut self, file: &Workload) {
+        if self.file.is_none() {
+            self.file = Some(FileMarks::of(file));
+        }
+    }
+
     fn drop_template(&mut self) -> Vec<OverrideKind> {
         let restart = self.restarted_at.take().map(|_| OverrideKind::Restart);
         let undo = self.undo.take().map(|_| OverrideKind::Undo);

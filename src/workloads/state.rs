@@ -156,6 +156,9 @@ impl WorkloadState {
         let mut state = self.clone();
         let text = object_hash(workload);
         if text == state.object_hash {
+            if let Some(overrides) = state.overrides_mut() {
+                overrides.know(workload);
+            }
             return state;
         }
         let (object_hash, spec_hash) = hashes(workload);

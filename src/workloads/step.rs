@@ -31,7 +31,7 @@ use super::observed::ObservedPod;
 use super::overrides::Overrides;
 use super::rebuild;
 use super::record::{Owner, PodRecord};
-use super::state::{ControllerState, FORM, WorkloadState, object_hash};
+use super::state::{ControllerState, FORM, WorkloadState};
 use super::view::WorkloadView;
 use super::world::{ImagesState, KnownPod, LastState, Room, Wanted, World};
 use crate::api::identity::workload_uid;
@@ -111,11 +111,9 @@ fn too_new(state: &WorkloadState, wanted: &Wanted) -> Step {
         state.form
     );
     let view = WorkloadView {
-        object: wanted.workload.raw.value(),
-        file: Some(wanted.file.clone()),
-        file_hash: Some(object_hash(&wanted.workload)),
         waiting: Some(waiting),
-        ..WorkloadView::default()
+        is_held: true,
+        ..WorkloadView::of_wanted(wanted)
     };
     Step {
         state: Some(state.clone()),

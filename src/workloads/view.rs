@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::overrides::read_raw;
+use super::state::object_hash;
+use super::world::Wanted;
 use crate::api::raw_object::RawObject;
 use crate::api::workload::WorkloadKey;
 
@@ -32,6 +34,9 @@ pub struct WorkloadView {
     /// Sentence that says what the workload waits for and since when. None if it waits for nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
+    /// True if the workload waits for a person, because its controller leaves it as it is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_held: bool,
     /// The scheduled time after the last one for which a CronJob has started a Job, or after its creation. The time is
     /// in the past if the Job is late. None for other kinds and while the CronJob is suspended.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,6 +50,20 @@ pub struct WorkloadView {
     /// State of the rollout, in kubectl's words. None for kinds without rollouts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutView>,
+}
+
+impl WorkloadView {
+    /// Returns the view of a workload of which nothing is known but its file.
+    pub fn of_wanted(wanted: &Wanted) -> Self {
+        Self {
+            object: wanted.workload.raw.value(),
+            file: Some(wanted.file.clone()),
+            file_hash: Some(object_hash(&wanted.workload)),
+            file_error: wanted.file_error.clone(),
+            warnings: wanted.warnings.clone(),
+            ..Self::default()
+        }
+    }
 }
 
 /// All workloads, with the version of the list.

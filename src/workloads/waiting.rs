@@ -8,8 +8,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use thiserror::Error;
 
+use super::deployment::conditions::TIMED_OUT;
 use super::deployment::{
-    DeploymentInput, DeploymentState, ImagesState, PROGRESSING, SetRecord, SurgeAllowance,
+    DeploymentInput, DeploymentState, ImagesState, OnDeadline, PROGRESSING, SetRecord,
+    SurgeAllowance,
 };
 use super::numbers::Fenceposts;
 use super::replica_set::PodCounts;
@@ -45,6 +47,7 @@ pub fn waiting(
         () if view.is_complete() => vec![view.rolled_back()],
         () => vec![
             view.rolled_back(),
+            view.no_way_back(),
             view.obstacle(),
             view.new_pods(),
             pods_that(old_pods.kept, "kept", "kept"),
@@ -104,6 +107,16 @@ impl View<'_> {
             "revision {} made no progress and was rolled back to revision {to}: change the template in the file, or use rollout retry",
             bad.revision
         ))
+    }
+
+    /// Returns why a rollout that is late is not rolled back, although the Deployment wants that.
+    fn no_way_back(&self) -> Option<String> {
+        let is_late = self.state.status.reason(PROGRESSING) == TIMED_OUT;
+        let wanted = OnDeadline::of(self.input.annotations, self.input.on_deadline);
+        let has_way = self.state.overrides.bad().is_some();
+        (is_late && wanted == OnDeadline::Rollback && !has_way).then(|| {
+            "the deadline is over, and no earlier revision was complete that it could be rolled back to".into()
+        })
     }
 
     /// Returns what the node has against a new pod, or the old pods for which Recreate waits.

@@ -22,6 +22,7 @@ use super::observe::{Look, Readiness};
 use super::outlet::PodOutlet;
 use super::record_directory::RecordDirectory;
 use super::steady_clock::{SteadyClock, wall_clock};
+use super::waits::Waits;
 use crate::api::identity::workload_uid;
 use crate::api::workload::{WorkloadKey, WorkloadKind};
 use crate::api::{PodRef, PodUid};
@@ -160,6 +161,8 @@ struct Manager {
     views: BTreeMap<WorkloadKey, Vec<WorkloadView>>,
     /// The moments at which workloads are stepped even if nothing changes.
     wakes: HashMap<WorkloadKey, Moment>,
+    /// The workloads that wait, whose sentence about that grows old.
+    waits: Waits,
     /// The workloads that wait for a name or for room which pods of others have.
     wait_for_others: BTreeSet<WorkloadKey>,
     /// The images that each workload needs ahead.
@@ -196,6 +199,7 @@ impl Manager {
             replaced: BTreeSet::new(),
             views: BTreeMap::new(),
             wakes: HashMap::new(),
+            waits: Waits::default(),
             wait_for_others: BTreeSet::new(),
             image_keys: HashMap::new(),
             seen: 0,
@@ -389,15 +393,29 @@ impl Manager {
             match self.carry_out(key, &id, made, now) {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(e) => {
-                    log::error!("{key}: {e}; it is tried again in {} s", RETRY.as_secs());
-                    self.wakes.insert(key.clone(), Moment::now() + RETRY);
-                    return;
-                }
+                Err(e) => return self.hold(key, &e),
             }
         }
         // Something asks for one step after another. The next round goes on with it.
         self.wakes.insert(key.clone(), Moment::now() + RETRY);
+    }
+
+    /// Leaves a workload as it is until its next step can be written down. People are told.
+    fn hold(&mut self, key: &WorkloadKey, e: &io::Error) {
+        let why = format!(
+            "it stays as it is, because what it needs next cannot be written below {}: {e}; tried again every {} s",
+            self.deps.states.display(),
+            RETRY.as_secs()
+        );
+        log::error!("{key}: {why}");
+        self.wakes.insert(key.clone(), Moment::now() + RETRY);
+        let made = || self.wanted.get(key).map(WorkloadView::of_wanted);
+        let views = self.views.remove(key);
+        let mut views = views.unwrap_or_else(|| made().into_iter().collect());
+        if let Some(view) = views.first_mut() {
+            (view.waiting, view.is_held) = (Some(why), true);
+        }
+        self.views.insert(key.clone(), views);
     }
 
     /// Carries a step out. Returns true if it changed something, so that another step may follow.
@@ -489,7 +507,13 @@ impl Manager {
         // Schedules are looked at again when the clock may be trusted.
         let trusted = (key.kind == WorkloadKind::CronJob && !wall.is_trusted)
             .then(|| Moment::from_boot(PATIENCE));
-        let all = steady.into_iter().chain(scheduled).chain(trusted);
+        let is_waiting = made.views.iter().any(|view| view.waiting.is_some());
+        let old = self.waits.note(key, is_waiting, now);
+        let all = steady
+            .into_iter()
+            .chain(scheduled)
+            .chain(trusted)
+            .chain(old);
         if let Some(at) = all.min() {
             self.wakes.insert(key.clone(), at);
         }

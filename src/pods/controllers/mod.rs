@@ -11,6 +11,7 @@ mod observe;
 pub mod outlet;
 mod record_directory;
 mod steady_clock;
+mod waits;
 mod wall_clock;
 
 pub use board::Board;

@@ -15,6 +15,8 @@ use serde::de::DeserializeOwned;
 use crate::base::record_file;
 
 const SUFFIX: &str = ".json";
+/// Ending of the names of files that are being written.
+const UNFINISHED: &str = ".tmp";
 /// Ending of the names of files that were moved out of the way.
 const DAMAGED: &str = ".json.corrupt";
 
@@ -33,6 +35,10 @@ impl<T: Serialize + DeserializeOwned> RecordDirectory<T> {
     /// Returns the system's error if the directory or a record in it cannot be read now. What the records say is unknown
     /// then, so nothing may be decided.
     pub fn open(directory: PathBuf) -> io::Result<Self> {
+        // A daemon that was killed while it wrote a record has left the beginning of it.
+        for id in ids(&directory, UNFINISHED)? {
+            let _ = fs::remove_file(directory.join(format!("{id}{UNFINISHED}")));
+        }
         let mut records = BTreeMap::new();
         for id in ids(&directory, SUFFIX)? {
             if let Some(record) = record_file::try_read(&directory, &file_name(&id))? {
@@ -130,8 +136,11 @@ mod tests {
         let n = |records: &RecordDirectory<BTreeMap<String, u32>>| {
             records.get("a").map(|record| record["n"])
         };
+        let unfinished = path.join("c.json.7.tmp");
+        fs::write(&unfinished, "{").unwrap();
         let mut again = open().unwrap();
         assert_eq!((again.all().len(), n(&again)), (1, Some(3)));
+        assert!(!unfinished.exists());
         fs::remove_dir_all(&path).unwrap();
         assert!(again.put("a", record(4)).is_err() && open().is_err());
         assert_eq!(n(&again), Some(3));

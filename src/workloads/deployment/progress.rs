@@ -16,7 +16,7 @@ use crate::workloads::observed::later;
 
 const UPDATED: &str = "ReplicaSetUpdated";
 /// Reason of the condition Progressing of a rollout whose new pod does not fit (workloads 3.21).
-const DOES_NOT_FIT: &str = "DoesNotFit";
+pub const DOES_NOT_FIT: &str = "DoesNotFit";
 /// Reason of the condition Progressing of a rollout whose images cannot be pulled (workloads 3.22).
 const IMAGE_PULL: &str = "ImagePull";
 /// Time after the deadline at which the next step is made. Exactly at the deadline a rollout is not late.

@@ -43,6 +43,7 @@ impl Stepping<'_> {
         let mut shown = Shown::new(self, state, workload);
         if of.is_held {
             shown.view.waiting = Some(HELD.replace("NAME", &self.key.name));
+            shown.view.is_held = true;
             return Step {
                 state: Some(state.clone()),
                 views: vec![shown.view],

@@ -258,6 +258,7 @@ fn a_state_of_a_newer_podprobe_is_left_alone() {
     assert_eq!((world.count("i:1"), world.count("i:2").0), ((1, 1), 0));
     let waiting = world.last.views[0].waiting.clone().unwrap();
     assert!(waiting.contains("a newer podprobe"), "{waiting}");
+    assert!(world.last.views[0].is_held);
 }
 
 fn stateful_set(replicas: i32, image: &str) -> Value {
@@ -309,6 +310,23 @@ fn a_stateful_set_starts_in_order_with_claims_and_keeps_them() {
         (names(&world), world.last.claims.len()),
         (vec!["db-0".to_owned()], 2)
     );
+}
+
+#[test]
+fn the_first_edit_of_a_file_drops_what_a_verb_has_changed() {
+    let mut world = TestWorld::new(deployment(2, "i:1"));
+    world.settle();
+    let scale = Change::Scale {
+        replicas: 1,
+        current_replicas: None,
+    };
+    ask(&mut world, scale).unwrap();
+    world.settle();
+    assert_eq!(world.object()["spec"]["replicas"], 1);
+    world.edit(deployment(3, "i:1"));
+    world.settle();
+    assert_eq!(world.object()["spec"]["replicas"], 3);
+    assert!(world.last.views[0].overrides.is_empty());
 }
 
 #[test]

@@ -243,3 +243,18 @@ fn rollout_status_of_another_revision_is_an_error() {
         "desired revision (2) is different from the running revision (1)"
     );
 }
+
+#[test]
+fn a_first_revision_that_is_late_has_nothing_to_go_back_to() {
+    let mut world = World::new(File::default());
+    world.on_deadline = OnDeadline::Rollback;
+    world.settle();
+    world.pass(601);
+    world.settle();
+    let said = sentence(&mut world).unwrap();
+    let expected = "the deadline is over, and no earlier revision was complete that it could be rolled back to; 0 of ";
+    assert!(said.starts_with(expected), "{said}");
+    world.on_deadline = OnDeadline::Report;
+    let said = sentence(&mut world).unwrap();
+    assert!(said.starts_with("0 of "), "{said}");
+}

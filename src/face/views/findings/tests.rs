@@ -484,6 +484,31 @@ fn a_rollout_that_made_no_progress_is_told_of_though_its_old_pods_are_well() {
 }
 
 #[test]
+fn a_workload_that_is_left_as_it_is_and_a_version_that_fits_in_no_way_are_told_of() {
+    let object = json!({"kind": "DaemonSet", "metadata": {"name": "agent"}});
+    let why = "a newer podprobe has written its state";
+    check_workload(
+        json!({"object": object, "waiting": why, "isHeld": true}),
+        &[
+            "Workload daemonset/agent: a newer podprobe has written its state | podprobe describe daemonset agent",
+        ],
+    );
+    check_workload(json!({"object": object, "waiting": why}), &[]);
+    let progressing = |reason: &str| {
+        json!({"object": {"kind": "Deployment", "metadata": {"name": "web"},
+                "status": {"conditions": [{"type": "Progressing", "status": "True", "reason": reason}]}},
+            "waiting": "a new pod does not fit: memory"})
+    };
+    check_workload(
+        progressing("DoesNotFit"),
+        &[
+            "Workload deployment/web: a new pod does not fit: memory | podprobe describe deployment web",
+        ],
+    );
+    check_workload(progressing("ReplicaSetUpdated"), &[]);
+}
+
+#[test]
 fn a_job_that_has_failed_is_told_of_and_those_of_a_cron_job_are_not() {
     let failed = |status: &str, owners: Value| {
         let condition = json!([{"type": "Failed", "status": status, "reason": "DeadlineExceeded",
