@@ -763,10 +763,10 @@ fn c3_the_timeout_does_not_count_the_start() {
     }
     let c = Container::plain();
     let timeout = Duration::from_secs(3);
-    let _soon = late_program(&c, "late", "3");
+    let _soon = late_program(&c, "late", "4");
     let begun = Instant::now();
     assert_eq!(
-        c.exec(&["/late/sleep", "1"], timeout, 100),
+        c.exec(&["/late/sleep", "0"], timeout, 100),
         Ok(ExecOutcome::Exited {
             code: 0,
             output: vec![]

@@ -271,6 +271,11 @@ impl Manager {
             }
             None => self.mark_all(),
         }
+        if self.clock.has_jumped(wall_clock(), Moment::now()) {
+            let is_scheduled = |key: &&WorkloadKey| key.kind == WorkloadKind::CronJob;
+            let scheduled = self.wanted.keys().filter(is_scheduled);
+            self.dirty.extend(scheduled.cloned());
+        }
         // The thread may have been woken because images have come.
         self.dirty.extend(self.image_keys.keys().cloned());
         if let Some(version) = self.table_version {

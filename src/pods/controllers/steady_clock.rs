@@ -6,11 +6,14 @@
 
 use std::time::SystemTime;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::base::clock::Moment;
 use crate::workloads::cron_job::WallClock;
 use crate::workloads::observed::later;
+
+/// A smaller difference between the wall clock and the boot clock is none: a time server moves the clock a little.
+const JUMP: SignedDuration = SignedDuration::from_secs(1);
 
 /// A clock that begins at the wall clock, and never jumps with it.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +23,8 @@ pub struct SteadyClock {
     began: Moment,
     /// The newest time of the wall clock that was on the disk at the start.
     newest_written: Timestamp,
+    /// The wall clock at the last look, and the moment of that look.
+    looked: (Timestamp, Moment),
 }
 
 impl SteadyClock {
@@ -29,7 +34,15 @@ impl SteadyClock {
             base: wall.max(newest_written),
             began: now,
             newest_written,
+            looked: (wall, now),
         }
+    }
+
+    /// True if somebody has set the wall clock since the last look. Times of schedules then come at other moments.
+    pub fn has_jumped(&mut self, wall: Timestamp, now: Moment) -> bool {
+        let (wall_then, then) = std::mem::replace(&mut self.looked, (wall, now));
+        let expected = later(wall_then, now.since(then));
+        wall.duration_since(expected).abs() > JUMP
     }
 
     /// Returns the time on the line.
@@ -61,6 +74,20 @@ mod tests {
 
     fn time(seconds: i64) -> Timestamp {
         Timestamp::from_second(seconds).unwrap()
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_is_seen_once() {
+        let mut clock = SteadyClock::start(time(1_000), time(0), moment(10));
+        assert!(!clock.has_jumped(time(1_060), moment(70)));
+        assert!(
+            !clock.has_jumped(time(1_071), moment(80)),
+            "a second is no jump"
+        );
+        assert!(clock.has_jumped(time(5_000), moment(81)));
+        assert!(!clock.has_jumped(time(5_001), moment(82)));
+        assert!(clock.has_jumped(time(10), moment(83)));
+        assert!(!clock.has_jumped(time(11), moment(84)));
     }
 
     #[test]
