@@ -5,7 +5,7 @@
 //! applied. A step that is called again with the same input and the state that it returned changes nothing.
 
 mod cleanup;
-pub(super) mod conditions;
+mod conditions;
 mod new_set;
 mod progress;
 mod recreate;
@@ -25,7 +25,7 @@ use super::replica_set::{PodCounts, SetFailure};
 use crate::api::workload::DeploymentSpec;
 
 pub use progress::DOES_NOT_FIT;
-pub use rollback::{OnDeadline, UndoTarget, undo_target};
+pub use rollback::{OnDeadline, UndoTarget, undo_target, wants_way_back};
 pub use state::{DeploymentState, SetRecord};
 pub use status::{
     AVAILABLE, DeploymentCondition, DeploymentStatus, PROGRESSING, REPLICA_FAILURE, ROLLED_BACK,

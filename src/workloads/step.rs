@@ -113,7 +113,7 @@ fn too_new(state: &WorkloadState, wanted: &Wanted) -> Step {
     let view = WorkloadView {
         waiting: Some(waiting),
         is_held: true,
-        ..WorkloadView::of_wanted(wanted)
+        ..WorkloadView::of_file(wanted, wanted.workload.raw.value())
     };
     Step {
         state: Some(state.clone()),

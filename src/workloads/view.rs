@@ -53,10 +53,10 @@ pub struct WorkloadView {
 }
 
 impl WorkloadView {
-    /// Returns the view of a workload of which nothing is known but its file.
-    pub fn of_wanted(wanted: &Wanted) -> Self {
+    /// Returns the view of a workload in a file, which is shown as this object.
+    pub fn of_file(wanted: &Wanted, object: Value) -> Self {
         Self {
-            object: wanted.workload.raw.value(),
+            object,
             file: Some(wanted.file.clone()),
             file_hash: Some(object_hash(&wanted.workload)),
             file_error: wanted.file_error.clone(),

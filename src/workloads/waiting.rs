@@ -8,10 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use thiserror::Error;
 
-use super::deployment::conditions::TIMED_OUT;
 use super::deployment::{
-    DeploymentInput, DeploymentState, ImagesState, OnDeadline, PROGRESSING, SetRecord,
-    SurgeAllowance,
+    DeploymentInput, DeploymentState, ImagesState, PROGRESSING, SetRecord, SurgeAllowance,
+    wants_way_back,
 };
 use super::numbers::Fenceposts;
 use super::replica_set::PodCounts;
@@ -111,10 +110,7 @@ impl View<'_> {
 
     /// Returns why a rollout that is late is not rolled back, although the Deployment wants that.
     fn no_way_back(&self) -> Option<String> {
-        let is_late = self.state.status.reason(PROGRESSING) == TIMED_OUT;
-        let wanted = OnDeadline::of(self.input.annotations, self.input.on_deadline);
-        let has_way = self.state.overrides.bad().is_some();
-        (is_late && wanted == OnDeadline::Rollback && !has_way).then(|| {
+        wants_way_back(self.input, self.state).then(|| {
             "the deadline is over, and no earlier revision was complete that it could be rolled back to".into()
         })
     }

@@ -43,7 +43,8 @@ pub enum Severity {
     Outdated,
     /// A pod has not started yet.
     Waiting,
-    /// A rollout made no progress until its deadline, or a Job has failed.
+    /// A rollout made no progress until its deadline or fits in no way, a Job has failed, or a controller leaves its
+    /// workload as it is.
     Workload,
     /// A service has no endpoints, or differs from what its file asks for.
     Service,

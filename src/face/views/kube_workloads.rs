@@ -36,11 +36,8 @@ const fn count(
     help: &'static str,
 ) -> Field {
     Field {
-        kinds,
-        suffix,
-        help,
-        pointer,
         default: Some(0),
+        ..known(kinds, suffix, pointer, help)
     }
 }
 

@@ -171,7 +171,9 @@ mod tests {
         board.show(vec![view("web")]);
         board.show(vec![view("web")]);
         assert_eq!(board.read().version, 1);
+        let begun = std::time::Instant::now();
         assert_eq!(board.read_newer(7, LONG).version, 1);
+        assert!(begun.elapsed() < LONG, "it did not wait");
         board.show(vec![view("db")]);
         let newer = board.read_newer(1, LONG);
         assert_eq!((newer.version, newer.items.len()), (2, 1));

@@ -1,9 +1,10 @@
 //! The thread `controllers`: steps each workload whose files, pods or times have changed, and carries the step out.
 //!
 //! Invariants: the order of a step is state, records of pods, outlet, board; each is on the disk before the next. The
-//! statuses of pods are on the disk before a pod is deleted. What cannot be written is not done, and tried again. No workload is stepped before the pods directory has been read and
-//! the sync loop knows the pods of an earlier daemon (workloads 9.6). No workload counts as removed before every source
-//! has delivered. The pods of an earlier daemon are handed on at once, so that they run on.
+//! statuses of pods are on the disk before a pod is deleted. What cannot be written is not done, and tried again. No
+//! workload is stepped before the pods directory has been read and the sync loop knows the pods of an earlier daemon
+//! (workloads 9.6). No workload counts as removed before every source has delivered. The pods of an earlier daemon are
+//! handed on at once, so that they run on.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -414,7 +415,8 @@ impl Manager {
         );
         log::error!("{key}: {why}");
         self.wakes.insert(key.clone(), Moment::now() + RETRY);
-        let made = || self.wanted.get(key).map(WorkloadView::of_wanted);
+        let of_file = |wanted: &Wanted| WorkloadView::of_file(wanted, wanted.workload.raw.value());
+        let made = || self.wanted.get(key).map(of_file);
         let views = self.views.remove(key);
         let mut views = views.unwrap_or_else(|| made().into_iter().collect());
         if let Some(view) = views.first_mut() {

@@ -13,7 +13,7 @@ use crate::workloads::numbers::Fenceposts;
 use crate::workloads::replica_set::SetFailure;
 
 /// Reason of the condition Progressing of a rollout that made no progress until its deadline.
-pub(in crate::workloads) const TIMED_OUT: &str = "ProgressDeadlineExceeded";
+pub(super) const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 /// Reason of the condition Progressing of a Deployment whose newest set is complete.
 pub(super) const NEW_SET_AVAILABLE: &str = "NewReplicaSetAvailable";
 const PAUSED: &str = "DeploymentPaused";

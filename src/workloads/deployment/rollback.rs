@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::DeploymentInput;
 use super::conditions::TIMED_OUT;
 use super::state::{DeploymentState, SetRecord};
 use super::status::{DeploymentCondition, PROGRESSING, ROLLED_BACK};
@@ -85,6 +86,13 @@ pub fn undo_target(
         set: set.name.clone(),
         undo: set.undo(now),
     })
+}
+
+/// True if a rollout is late, the Deployment wants to go back then, and has not done so yet.
+pub fn wants_way_back(input: &DeploymentInput, state: &DeploymentState) -> bool {
+    let is_late = state.status.reason(PROGRESSING) == TIMED_OUT;
+    let wanted = OnDeadline::of(input.annotations, input.on_deadline);
+    is_late && wanted == OnDeadline::Rollback && state.overrides.bad().is_none()
 }
 
 impl DeploymentState {
@@ -210,11 +218,7 @@ impl Sync<'_> {
 
     fn way_back_when_late(&self) -> Option<(BadRevision, Undo, String)> {
         let new = self.new_set()?;
-        let is_late = self.state.status.reason(PROGRESSING) == TIMED_OUT;
-        let is_wanted =
-            OnDeadline::of(self.input.annotations, self.input.on_deadline) == OnDeadline::Rollback;
-        let was_done = self.state.overrides.bad().is_some();
-        if !is_late || !is_wanted || was_done {
+        if !wants_way_back(self.input, &self.state) {
             return None;
         }
         let to = self.state.set(self.state.last_complete.as_deref()?)?;

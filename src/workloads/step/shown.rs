@@ -17,7 +17,7 @@ use crate::workloads::observed::ObservedPod;
 use crate::workloads::record::{Owner, seconds};
 use crate::workloads::replica_set::{PodCounts, ReplicaSetStatus};
 use crate::workloads::set_rollout_status::{SetRolloutStatus, SetRolloutStatusError};
-use crate::workloads::state::{WorkloadState, object_hash};
+use crate::workloads::state::WorkloadState;
 use crate::workloads::template;
 use crate::workloads::view::{RevisionView, RolloutView, WorkloadView};
 use crate::workloads::waiting::{RolloutError, RolloutStatus};
@@ -39,15 +39,9 @@ impl Shown {
             let created = seconds(state.first_seen);
             metadata.insert("creationTimestamp".into(), created.into());
         });
-        let view = WorkloadView {
-            object,
-            file: Some(wanted.file.clone()),
-            file_hash: Some(object_hash(&wanted.workload)),
-            file_error: wanted.file_error.clone(),
-            warnings: wanted.warnings.clone(),
-            ..WorkloadView::default()
-        };
-        Self { view }
+        Self {
+            view: WorkloadView::of_file(wanted, object),
+        }
     }
 
     /// Sets the status.

@@ -63,7 +63,7 @@ impl Stepping<'_> {
         };
         let output = stateful_set::step(&input);
         step.wake_at = super::deployment::earlier(step.wake_at, output.wake_at);
-        let mut wanted = (spec.start()..).take(usize::try_from(spec.replicas).unwrap_or(0));
+        let mut wanted = spec.start()..spec.start().saturating_add(spec.replicas);
         step.waits_for_others =
             wanted.any(|ordinal| taken_names.contains(&pod_name(&self.key.name, ordinal)));
         self.act_for_stateful_set(&output, &mut step);
@@ -145,8 +145,7 @@ impl Stepping<'_> {
 
 fn template_of(state: &StatefulSetState, creation: &PodCreation) -> Option<RawObject> {
     let revision = state.revisions.named(&creation.revision)?;
-    let template: Value = serde_json::from_slice(revision.template.as_bytes()).ok()?;
-    Some(RawObject::new(&template))
+    Some(RawObject::of_text(&revision.template))
 }
 
 fn claim_object(claim: &stateful_set::claims::ClaimCreation) -> Value {
