@@ -1,33 +1,46 @@
 //! An object as a person wrote it, kept as JSON text.
 
+use std::sync::OnceLock;
+
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 /// A JSON object that is kept for output and is seldom read. The text takes a tenth of the memory that a tree of
 /// values would take.
 #[derive(Clone, Debug)]
-pub struct RawObject(Box<str>);
+pub struct RawObject {
+    text: Box<str>,
+    fingerprint: OnceLock<u32>,
+}
 
 impl RawObject {
     /// Keeps `value` as text.
     pub fn new(value: &Value) -> Self {
-        Self(value.to_string().into())
+        Self::of_text(&value.to_string())
     }
 
     /// Takes JSON text that podprobe itself has written.
     pub fn of_text(text: &str) -> Self {
-        Self(text.into())
+        Self {
+            text: text.into(),
+            fingerprint: OnceLock::new(),
+        }
     }
 
     /// Returns the object as JSON text.
     pub fn text(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Returns the number that `of` makes of the object. It is made once, so every caller must pass the same function.
+    pub fn fingerprint(&self, of: impl FnOnce(&Value) -> u32) -> u32 {
+        *self.fingerprint.get_or_init(|| of(&self.value()))
     }
 
     /// Returns the object as a tree of values.
     pub fn value(&self) -> Value {
         // The decoder accepts objects that nest at most 100 deep; this reader accepts 127.
-        serde_json::from_slice(self.0.as_bytes()).unwrap_or_default()
+        serde_json::from_slice(self.text.as_bytes()).unwrap_or_default()
     }
 
     /// Returns the member at the JSON pointer `path`.
@@ -60,7 +73,7 @@ impl Serialize for RawObject {
 /// Compares the objects. The order of their members does not count.
 impl PartialEq for RawObject {
     fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0 || self.value() == other.value()
+        self.text == other.text || self.value() == other.value()
     }
 }
 

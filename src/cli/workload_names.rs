@@ -286,7 +286,7 @@ mod tests {
     fn view(kind: &str, namespace: &str, name: &str) -> WorkloadView {
         let metadata = json!({"namespace": namespace, "name": name, "labels": {"name": name}});
         WorkloadView {
-            object: json!({"kind": kind, "metadata": metadata}),
+            object: json!({"kind": kind, "metadata": metadata}).into(),
             ..WorkloadView::default()
         }
     }

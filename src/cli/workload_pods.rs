@@ -204,7 +204,7 @@ mod tests {
             object["spec"] = json!({});
         }
         WorkloadView {
-            object,
+            object: object.into(),
             ..WorkloadView::default()
         }
     }

@@ -70,7 +70,7 @@ impl DaemonBackend {
             ip: self.settings.node_ip,
         };
         write_pods(&states, node, out);
-        write_workloads(&self.sources.board.read().items, out);
+        write_workloads(&self.sources.board.read().to_read(), out);
         self.write_node(out);
         let active = states.iter().filter(|(_, s)| !s.phase.is_terminal());
         let active: Vec<&Pod> = active.map(|(pod, _)| *pod).collect();

@@ -31,6 +31,7 @@ pub mod revisions;
 pub mod set_actions;
 pub mod set_rollout_status;
 pub mod settings;
+pub mod shown_object;
 pub mod state;
 pub mod stateful_set;
 pub mod step;

@@ -22,7 +22,7 @@ mod tests;
 
 pub(in crate::workloads) use cron_job::made_job;
 
-use std::borrow::Cow;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -113,7 +113,7 @@ fn too_new(state: &WorkloadState, wanted: &Wanted) -> Step {
     let view = WorkloadView {
         waiting: Some(waiting),
         is_held: true,
-        ..WorkloadView::of_file(wanted, wanted.workload.raw.value())
+        ..WorkloadView::of_file(wanted)
     };
     Step {
         state: Some(state.clone()),
@@ -133,10 +133,10 @@ struct Stepping<'a> {
 
 impl Stepping<'_> {
     /// Returns the workload as its controller must act on it: the file's, with what verbs have changed.
-    fn effective(&self, overrides: &Overrides) -> Cow<'_, Workload> {
+    fn effective(&self, overrides: &Overrides) -> Arc<Workload> {
         match effective::workload(&self.wanted.workload, overrides) {
-            Some(workload) => Cow::Owned(workload),
-            None => Cow::Borrowed(&*self.wanted.workload),
+            Some(workload) => Arc::new(workload),
+            None => self.wanted.workload.clone(),
         }
     }
 

@@ -4,6 +4,8 @@
 //! adds a default starts no rollout (workloads 1.7). A pod has the template's labels, annotations, finalizers and spec,
 //! and nothing else of its metadata (workloads 1.4).
 
+use std::cell::OnceCell;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -32,6 +34,42 @@ pub fn canonical(written: &Value) -> String {
 /// True if two templates are equal.
 pub fn are_equal(a: &Value, b: &Value) -> bool {
     a == b || canonical(a) == canonical(b)
+}
+
+/// A template that is sought among the templates of revisions. Revisions are many, so the canonical text of
+/// one is made only if its fingerprint is that of the wanted one.
+pub struct SoughtTemplate<'a> {
+    written: &'a RawObject,
+    canonical: OnceCell<String>,
+}
+
+impl<'a> SoughtTemplate<'a> {
+    /// Begins the search for a template.
+    pub fn new(written: &'a RawObject) -> Self {
+        Self {
+            written,
+            canonical: OnceCell::new(),
+        }
+    }
+
+    /// Returns the canonical text.
+    pub fn canonical(&self) -> &str {
+        self.canonical
+            .get_or_init(|| canonical(&self.written.value()))
+    }
+
+    /// True if another template has the same text, and so is equal.
+    pub fn has_text_of(&self, other: &RawObject) -> bool {
+        self.written.text() == other.text()
+    }
+
+    /// True if the template equals another.
+    pub fn is(&self, other: &RawObject) -> bool {
+        let of = |canonical: &str| fnv1a_32(canonical.bytes());
+        let wanted = self.written.fingerprint(|_| of(self.canonical()));
+        wanted == other.fingerprint(|other| of(&canonical(other)))
+            && self.canonical() == canonical(&other.value())
+    }
 }
 
 /// Returns a short text that differs between templates of different texts, as a key.
@@ -225,6 +263,28 @@ mod tests {
         check(template(plain.clone()), labelled.clone(), true);
         labelled["metadata"]["labels"]["tier"] = "x".into();
         check(template(plain), labelled, false);
+    }
+
+    #[test]
+    fn a_sought_template_is_found_by_what_it_means() {
+        let raw = |image: &str, more: Value| {
+            let mut container = json!({"name": "c", "image": image});
+            container
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            RawObject::new(&template(json!({ "containers": [container] })))
+        };
+        let written = raw("i:1", json!({}));
+        let sought = SoughtTemplate::new(&written);
+        assert!(sought.has_text_of(&raw("i:1", json!({}))));
+        let with_default = raw("i:1", json!({"imagePullPolicy": "IfNotPresent"}));
+        assert!(sought.is(&with_default) && !sought.has_text_of(&with_default));
+        assert!(!sought.is(&raw("i:2", json!({}))));
+        // Two texts may have the same fingerprint.
+        let unlike = raw("i:3", json!({}));
+        unlike.fingerprint(|_| written.fingerprint(|_| unreachable!()));
+        assert!(!sought.is(&unlike));
     }
 
     #[test]

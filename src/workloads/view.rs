@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::overrides::read_raw;
+use super::shown_object::{Parts, ShownObject, WorkloadParts};
 use super::state::object_hash;
 use super::world::Wanted;
 use crate::api::raw_object::RawObject;
@@ -17,7 +17,7 @@ use crate::api::workload::WorkloadKey;
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadView {
     /// The object as an API server gives it: with defaults, overrides, owner references and status.
-    pub object: Value,
+    pub object: ShownObject,
     /// Path of the file. None for what a controller has made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
@@ -53,10 +53,11 @@ pub struct WorkloadView {
 }
 
 impl WorkloadView {
-    /// Returns the view of a workload in a file, which is shown as this object.
-    pub fn of_file(wanted: &Wanted, object: Value) -> Self {
+    /// Returns the view of a workload in a file.
+    pub fn of_file(wanted: &Wanted) -> Self {
+        let object = WorkloadParts::of(wanted.workload.clone());
         Self {
-            object,
+            object: Parts::Workload(object).into(),
             file: Some(wanted.file.clone()),
             file_hash: Some(object_hash(&wanted.workload)),
             file_error: wanted.file_error.clone(),
@@ -74,6 +75,14 @@ pub struct WorkloadList {
     pub version: u64,
     /// The workloads, sorted by kind, namespace and name.
     pub items: Arc<Vec<WorkloadView>>,
+}
+
+impl WorkloadList {
+    /// Returns the workloads for a reader of their objects inside of the daemon. What is put together for the reader goes
+    /// with the reader.
+    pub fn to_read(&self) -> Vec<WorkloadView> {
+        Vec::clone(&self.items)
+    }
 }
 
 /// A revision of a template.

@@ -158,7 +158,7 @@ mod tests {
         spec["replicas"] = 1.into();
         let object = json!({"kind": kind, "metadata": metadata, "spec": spec, "status": status});
         let view = WorkloadView {
-            object,
+            object: object.into(),
             rollout,
             ..WorkloadView::default()
         };

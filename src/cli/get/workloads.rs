@@ -45,7 +45,7 @@ pub(super) fn noted(
     let is_shown = |view: &&WorkloadView| {
         let mut items = found.items.iter();
         items.any(|i| {
-            i.name == name(view) && i.namespace == namespace(view) && i.object == view.object
+            i.name == name(view) && i.namespace == namespace(view) && i.object == *view.object
         })
     };
     let shown: Vec<&WorkloadView> = list.items.iter().filter(is_shown).collect();
@@ -100,7 +100,7 @@ fn item(view: &WorkloadView, kind: WorkloadKind, now: Time) -> Item {
         namespace: namespace(view).to_owned(),
         name: name(view).to_owned(),
         cells,
-        object: view.object.clone(),
+        object: Value::clone(&view.object),
         visible: view.object.to_string(),
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     fn view(rollout: Option<RolloutView>) -> WorkloadView {
         let annotations = json!({REVISION: "4"});
         WorkloadView {
-            object: json!({"kind": "Deployment", "metadata": {"name": "web", "annotations": annotations}}),
+            object: json!({"kind": "Deployment", "metadata": {"name": "web", "annotations": annotations}}).into(),
             rollout,
             ..WorkloadView::default()
         }
@@ -152,10 +152,11 @@ mod tests {
         }));
         check(Some(&failed), None, Err(late));
         let mut job = view(None);
-        job.object["kind"] = "Job".into();
+        job.object.edit(|object| object["kind"] = "Job".into());
         let none = "no status viewer has been implemented for Job.batch";
         check(Some(&job), None, Err(none));
-        job.object["kind"] = "ReplicationController".into();
+        job.object
+            .edit(|object| object["kind"] = "ReplicationController".into());
         let none = "no status viewer has been implemented for ReplicationController";
         check(Some(&job), None, Err(none));
     }

@@ -253,7 +253,7 @@ mod tests {
         let metadata = json!({"name": "web", "namespace": "default", "uid": "1", "generation": 2});
         let status = json!({"conditions": conditions, "observedGeneration": 2, "readyReplicas": 1});
         WorkloadView {
-            object: json!({"kind": kind, "metadata": metadata, "status": status}),
+            object: json!({"kind": kind, "metadata": metadata, "status": status}).into(),
             ..WorkloadView::default()
         }
     }
@@ -302,7 +302,8 @@ mod tests {
     #[test]
     fn a_status_of_an_older_generation_does_not_count() {
         let mut old = available("True");
-        old.object["metadata"]["generation"] = 3.into();
+        old.object
+            .edit(|object| object["metadata"]["generation"] = 3.into());
         let line = "wait deploy/web --for=condition=Available";
         let late = "error: timed out waiting for the condition on deployments/web";
         let why = "deployment.apps/web: Available is True: too few";
@@ -312,7 +313,8 @@ mod tests {
     #[test]
     fn a_workload_is_gone_also_when_another_has_its_name() {
         let (old, mut new) = ([available("True")], available("True"));
-        new.object["metadata"]["uid"] = "2".into();
+        new.object
+            .edit(|object| object["metadata"]["uid"] = "2".into());
         let line = "wait deploy/web --for=delete";
         check(line, &[&old, &[]], &["", "deployment.apps/web"]);
         check(line, &[&old, &[new]], &["", "deployment.apps/web"]);
@@ -366,7 +368,9 @@ mod tests {
     #[test]
     fn a_name_in_two_namespaces_needs_a_choice() {
         let (here, mut there) = (available("True"), available("True"));
-        there.object["metadata"]["namespace"] = "shop".into();
+        there
+            .object
+            .edit(|object| object["metadata"]["namespace"] = "shop".into());
         let wait =
             testing::parse(&VERB, parse, "wait deploy/web --for=condition=Available").unwrap();
         let error = Waiting::new(&wait).step(&list(&[here, there])).unwrap_err();

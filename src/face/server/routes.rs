@@ -266,7 +266,7 @@ fn status_page(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result
     let page = page::render(&page::Facts {
         snapshot: &snapshot,
         services: &backend.services(),
-        workloads: &backend.workloads(None, Duration::ZERO).items,
+        workloads: &backend.workloads(None, Duration::ZERO).to_read(),
         histories: &histories,
         events: &backend.events(None, Duration::ZERO).events,
         checks: &backend.checks(),

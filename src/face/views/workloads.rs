@@ -294,7 +294,7 @@ mod tests {
 
     fn view(object: Value) -> WorkloadView {
         WorkloadView {
-            object,
+            object: object.into(),
             ..WorkloadView::default()
         }
     }

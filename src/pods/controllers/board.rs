@@ -149,7 +149,7 @@ mod tests {
 
     fn view(name: &str) -> WorkloadView {
         WorkloadView {
-            object: serde_json::json!({"metadata": {"name": name}}),
+            object: serde_json::json!({"metadata": {"name": name}}).into(),
             ..WorkloadView::default()
         }
     }

@@ -415,8 +415,7 @@ impl Manager {
         );
         log::error!("{key}: {why}");
         self.wakes.insert(key.clone(), Moment::now() + RETRY);
-        let of_file = |wanted: &Wanted| WorkloadView::of_file(wanted, wanted.workload.raw.value());
-        let made = || self.wanted.get(key).map(of_file);
+        let made = || self.wanted.get(key).map(WorkloadView::of_file);
         let views = self.views.remove(key);
         let mut views = views.unwrap_or_else(|| made().into_iter().collect());
         if let Some(view) = views.first_mut() {

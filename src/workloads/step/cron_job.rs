@@ -1,9 +1,11 @@
 //! A step of a CronJob, and of the Jobs that it has made.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::job::JobAt;
-use super::shown::{Shown, edit};
+use super::shown::Shown;
 use super::{Room, Step, Stepping};
 use crate::api::decode::made_workload;
 use crate::api::identity::workload_uid;
@@ -11,13 +13,14 @@ use crate::api::workload::{CronJobSpec, Workload, WorkloadKey, WorkloadKind, Wor
 use crate::workloads::cron_job::{self, ChildJob, CronJobInput, JobEnd, NewJob};
 use crate::workloads::job::{ConditionType, JobState};
 use crate::workloads::record::{Owner, seconds};
+use crate::workloads::shown_object::{Parts, WorkloadParts, edit};
 use crate::workloads::state::{ControllerState, CronJobRecord, MadeJob, WorkloadState};
 use crate::workloads::template;
 use crate::workloads::view::WorkloadView;
 
 impl Stepping<'_> {
     pub(super) fn cron_job(&self, state: &WorkloadState, of: &CronJobRecord) -> Step {
-        let workload = &*self.wanted.workload;
+        let workload = &self.wanted.workload;
         let WorkloadSpec::CronJob(spec) = &workload.spec else {
             return Step::default();
         };
@@ -78,7 +81,7 @@ impl Stepping<'_> {
         let zones = self.world.node.zones();
         let next = last.and_then(|last| cron_job::next_time(spec, zones, last));
         shown.view.next_schedule_time = next.map(seconds);
-        step.views = vec![shown.view];
+        step.views = vec![shown.finish()];
         step.views.append(&mut views);
         let record = CronJobRecord {
             state: looked.state,
@@ -121,16 +124,12 @@ impl Stepping<'_> {
         if is_over && !has_pods {
             return false;
         }
-        let mut object = workload.raw.value();
-        edit(&mut object, "metadata", |it| {
-            it.insert(
-                "ownerReferences".into(),
-                json!([template::reference(owner)]),
-            );
-        });
-        object["status"] = serde_json::to_value(&made.status).unwrap_or_default();
+        let mut object = WorkloadParts::of(Arc::new(workload));
+        let owner = json!([template::reference(owner)]);
+        object.metadata.push(("ownerReferences", owner));
+        object.set_status(&made.status);
         views.push(WorkloadView {
-            object,
+            object: Parts::Workload(object).into(),
             ..WorkloadView::default()
         });
         true

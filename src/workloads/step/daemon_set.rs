@@ -60,7 +60,7 @@ impl Stepping<'_> {
         shown.view.revisions = shown::controller_revisions(&output.state.revisions);
         let rollout = daemon_set_rollout(&self.key.name, state.generation, spec, &output.status);
         shown.view.rollout = Some(shown::set_rollout(rollout));
-        step.views = vec![shown.view];
+        step.views = vec![shown.finish()];
         step.state = Some(state.with(ControllerState::DaemonSet(DaemonSetRecord {
             state: output.state,
             ..record

@@ -2,12 +2,13 @@
 //! ReplicaSets.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::making::{Maker, Recipe};
-use super::shown::{self, Shown, ShownSet};
+use super::shown::{self, Shown};
 use super::{ImagesState, KnownPod, Room, Step, Stepping};
 use crate::api::PodUid;
 use crate::api::workload::{DeploymentSpec, Workload, WorkloadKey, WorkloadKind, WorkloadSpec};
@@ -21,7 +22,7 @@ use crate::workloads::ports::node_ports;
 use crate::workloads::record::Owner;
 use crate::workloads::replica_set::{self, PodCounts, ReplicaSetPlan};
 use crate::workloads::state::{ControllerState, WorkloadState};
-use crate::workloads::template::{self, TEMPLATE_HASH_LABEL};
+use crate::workloads::template::{self, SoughtTemplate, TEMPLATE_HASH_LABEL};
 use crate::workloads::view::WorkloadView;
 use crate::workloads::waiting::{OldPods, rollout_status, waiting};
 
@@ -124,7 +125,8 @@ impl Stepping<'_> {
         of: &DeploymentState,
         pods: &BTreeMap<String, Vec<ObservedPod>>,
     ) -> LookedAt {
-        let current = current_set(spec, of);
+        let wanted = SoughtTemplate::new(&spec.template.written);
+        let current = current_set(&wanted, of);
         let observed = |set: &SetRecord| ObservedSet {
             name: set.name.clone(),
             is_current: current.as_ref() == Some(&set.name),
@@ -137,7 +139,7 @@ impl Stepping<'_> {
             ..LookedAt::default()
         };
         if current.is_none() {
-            looked.canonical = template::canonical(&spec.template.written.value());
+            looked.canonical = wanted.canonical().to_owned();
         }
         let new = current.as_ref().and_then(|name| of.set(name));
         let new_pods = current.as_ref().map_or(0, |name| {
@@ -233,7 +235,7 @@ impl Stepping<'_> {
     fn deployment_views(
         &self,
         state: &WorkloadState,
-        workload: &Workload,
+        workload: &Arc<Workload>,
         spec: &DeploymentSpec,
         input: &DeploymentInput<'_>,
         of: &DeploymentState,
@@ -242,27 +244,23 @@ impl Stepping<'_> {
         let mut shown = Shown::new(self, state, workload);
         shown.set_annotation("deployment.kubernetes.io/revision", of.revision.to_string());
         shown.set_status(&of.status);
-        let mut views = vec![shown.view];
-        views[0].overrides = of.overrides.lines();
-        views[0].revisions = of.sets.iter().filter_map(shown::revision_of_set).collect();
-        views[0].revisions.sort_by_key(|it| it.revision);
+        let view = &mut shown.view;
+        view.overrides = of.overrides.lines();
+        view.revisions = of.sets.iter().filter_map(shown::revision_of_set).collect();
+        view.revisions.sort_by_key(|it| it.revision);
         let kept = self.old_pods(input, ObservedPod::is_active);
         let ending = self.old_pods(input, ObservedPod::is_terminating);
         let (kept, ending) = (&kept[..], &ending[..]);
-        views[0].waiting = waiting(input, of, OldPods { kept, ending });
+        view.waiting = waiting(input, of, OldPods { kept, ending });
         let (name, replicas) = (&self.key.name, spec.replicas);
         let rollout = rollout_status(name, replicas, state.generation, of, 0);
-        views[0].rollout = Some(shown::deployment_rollout(rollout));
-        let owner = self.owner();
+        view.rollout = Some(shown::deployment_rollout(rollout));
+        let mut views = vec![shown.finish()];
         for set in &of.sets {
-            views.push(shown::replica_set(&ShownSet {
-                set,
-                owner: self.owner_of_set(&set.name),
-                deployment: &owner,
-                selector: &spec.selector,
-                pods: pods.get(&set.name).map_or(&[][..], Vec::as_slice),
-                now: self.world.now,
-            }));
+            let owners = (self.owner_of_set(&set.name), self.owner());
+            let pods = pods.get(&set.name).map_or(&[][..], Vec::as_slice);
+            let now = self.world.now;
+            views.push(shown::replica_set(set, owners, workload, pods, now));
         }
         views
     }
@@ -289,17 +287,10 @@ fn lacks_room(surge: &SurgeAllowance) -> bool {
 
 /// Returns the name of the oldest set whose template equals the wanted one (workloads 3.2). A set with the same text has
 /// the same template, and no older set can have it in another text: that set would have been taken up again.
-fn current_set(spec: &DeploymentSpec, of: &DeploymentState) -> Option<String> {
-    let wanted = &spec.template.written;
-    let same_text = of
-        .sets
-        .iter()
-        .find(|set| set.template.text() == wanted.text());
-    let current = same_text.or_else(|| {
-        let wanted = template::canonical(&wanted.value());
-        let mut sets = of.sets.iter();
-        sets.find(|set| template::canonical(&set.template.value()) == wanted)
-    });
+fn current_set(wanted: &SoughtTemplate<'_>, of: &DeploymentState) -> Option<String> {
+    let sets = || of.sets.iter();
+    let current = sets().find(|set| wanted.has_text_of(&set.template));
+    let current = current.or_else(|| sets().find(|set| wanted.is(&set.template)));
     current.map(|set| set.name.clone())
 }
 

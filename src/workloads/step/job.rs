@@ -36,7 +36,7 @@ pub(super) struct JobAt<'a> {
 
 impl Stepping<'_> {
     pub(super) fn job(&self, state: &WorkloadState, of: &JobRecord) -> Step {
-        let workload = &*self.wanted.workload;
+        let workload = &self.wanted.workload;
         let WorkloadSpec::Job(spec) = &workload.spec else {
             return Step::default();
         };
@@ -46,7 +46,7 @@ impl Stepping<'_> {
             shown.view.is_held = true;
             return Step {
                 state: Some(state.clone()),
-                views: vec![shown.view],
+                views: vec![shown.finish()],
                 ..Step::default()
             };
         }
@@ -72,7 +72,7 @@ impl Stepping<'_> {
         // A Job that was removed after its time to live is kept as a stub, so that its file does not run again.
         step.views = match made.state.is_removed {
             true => Vec::new(),
-            false => vec![shown.view],
+            false => vec![shown.finish()],
         };
         step.state = Some(state.with(ControllerState::Job(JobRecord {
             state: made.state,

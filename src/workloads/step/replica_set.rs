@@ -56,7 +56,7 @@ impl Stepping<'_> {
         shown.set_status(&status);
         shown.view.overrides = of.overrides.lines();
         shown.view.waiting = waiting(spec.replicas, counts);
-        step.views = vec![shown.view];
+        step.views = vec![shown.finish()];
         step.state = Some(state.with(ControllerState::ReplicaSet(ReplicaSetState {
             delays: plan.delays,
             ..of.clone()

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
 
 use super::Stepping;
 use crate::api::raw_object::RawObject;
-use crate::api::workload::{LabelSelector, Workload};
+use crate::api::workload::Workload;
 use crate::workloads::controller_revisions::{
     CHANGE_CAUSE, ControllerRevision, ControllerRevisions,
 };
@@ -17,53 +16,51 @@ use crate::workloads::observed::ObservedPod;
 use crate::workloads::record::{Owner, seconds};
 use crate::workloads::replica_set::{PodCounts, ReplicaSetStatus};
 use crate::workloads::set_rollout_status::{SetRolloutStatus, SetRolloutStatusError};
+use crate::workloads::shown_object::{Parts, SetParts, WorkloadParts};
 use crate::workloads::state::WorkloadState;
-use crate::workloads::template;
+use crate::workloads::template::TEMPLATE_HASH_LABEL;
 use crate::workloads::view::{RevisionView, RolloutView, WorkloadView};
 use crate::workloads::waiting::{RolloutError, RolloutStatus};
 
 /// The view of a workload in the making.
 pub(super) struct Shown {
     pub(super) view: WorkloadView,
+    object: WorkloadParts,
 }
 
 impl Shown {
     /// Begins the view of the workload of a step. `workload` is the effective one.
-    pub(super) fn new(stepping: &Stepping<'_>, state: &WorkloadState, workload: &Workload) -> Self {
-        let wanted = stepping.wanted;
-        let mut object = workload.raw.value();
-        let owner = stepping.owner();
-        edit(&mut object, "metadata", |metadata| {
-            metadata.insert("uid".into(), owner.uid.as_str().into());
-            metadata.insert("generation".into(), state.generation.into());
-            let created = seconds(state.first_seen);
-            metadata.insert("creationTimestamp".into(), created.into());
-        });
+    pub(super) fn new(
+        stepping: &Stepping<'_>,
+        state: &WorkloadState,
+        workload: &Arc<Workload>,
+    ) -> Self {
+        let mut object = WorkloadParts::of(workload.clone());
+        object.metadata = vec![
+            ("uid", stepping.owner().uid.into()),
+            ("generation", state.generation.into()),
+            ("creationTimestamp", seconds(state.first_seen).into()),
+        ];
         Self {
-            view: WorkloadView::of_file(wanted, object),
+            view: WorkloadView::of_file(stepping.wanted),
+            object,
         }
     }
 
     /// Sets the status.
     pub(super) fn set_status(&mut self, status: &impl serde::Serialize) {
-        self.view.object["status"] = serde_json::to_value(status).unwrap_or_default();
+        self.object.set_status(status);
     }
 
     /// Sets an annotation of the object.
-    pub(super) fn set_annotation(&mut self, key: &str, value: String) {
-        edit(&mut self.view.object, "metadata", |metadata| {
-            let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
-            if let Some(annotations) = annotations.as_object_mut() {
-                annotations.insert(key.to_owned(), value.into());
-            }
-        });
+    pub(super) fn set_annotation(&mut self, key: &'static str, value: String) {
+        self.object.annotations.push((key, value));
     }
-}
 
-/// Changes a member of an object, if it is an object.
-pub(super) fn edit(object: &mut Value, member: &str, change: impl FnOnce(&mut Map<String, Value>)) {
-    if let Some(member) = object.get_mut(member).and_then(Value::as_object_mut) {
-        change(member);
+    /// Returns the view.
+    pub(super) fn finish(mut self) -> WorkloadView {
+        self.view.object = Parts::Workload(self.object).into();
+        self.view
     }
 }
 
@@ -121,78 +118,38 @@ fn failed_rollout(why: &dyn std::error::Error) -> RolloutView {
     }
 }
 
-/// A set of a Deployment that is shown as a ReplicaSet.
-pub(super) struct ShownSet<'a> {
-    /// The set.
-    pub(super) set: &'a SetRecord,
-    /// The set as an owner of pods, with its namespace and UID.
-    pub(super) owner: Owner,
-    /// The Deployment.
-    pub(super) deployment: &'a Owner,
-    /// Labels of the Deployment's selector.
-    pub(super) selector: &'a LabelSelector,
-    /// Pods of the set.
-    pub(super) pods: &'a [ObservedPod],
-    /// Time of the step.
-    pub(super) now: Timestamp,
-}
-
-/// Returns a set of a Deployment as a ReplicaSet.
-pub(super) fn replica_set(shown: &ShownSet<'_>) -> WorkloadView {
-    let ShownSet { set, owner, .. } = shown;
-    let hash = json!({ template::TEMPLATE_HASH_LABEL: set.hash });
-    let mut template = template::with_defaults(&set.template.value());
-    edit_in(&mut template, "/metadata/labels", &hash);
-    let mut selector = json!(shown.selector);
-    edit_in(&mut selector, "/matchLabels", &hash);
-    let counts = PodCounts::of(shown.pods, set.min_ready(), shown.now);
-    let labels = template["metadata"]["labels"].clone();
-    let typed: BTreeMap<String, String> =
-        serde_json::from_value(labels.clone()).unwrap_or_default();
-    let status = ReplicaSetStatus::of(shown.pods, &typed, counts, None, 1);
-    let mut annotations = json!(set.annotations);
-    let numbers = [
-        ("deployment.kubernetes.io/revision", Some(set.revision)),
-        (
-            "deployment.kubernetes.io/desired-replicas",
-            set.desired.map(i64::from),
-        ),
-        (
-            "deployment.kubernetes.io/max-replicas",
-            set.max.map(i64::from),
-        ),
-    ];
-    for (key, number) in numbers {
-        if let Some(number) = number {
-            annotations[key] = number.to_string().into();
-        }
-    }
-    if !set.history.is_empty() {
-        annotations["deployment.kubernetes.io/revision-history"] = set.history.as_str().into();
-    }
-    let mut object = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet",
-        "metadata": {"name": set.name, "namespace": owner.namespace, "uid": owner.uid, "generation": 1,
-            "creationTimestamp": seconds(set.created), "labels": labels, "annotations": annotations,
-            "ownerReferences": [template::reference(shown.deployment)]},
-        "spec": {"replicas": set.size, "selector": selector, "template": template},
-        "status": status});
-    if set.min_ready_seconds > 0 {
-        object["spec"]["minReadySeconds"] = set.min_ready_seconds.into();
-    }
+/// Returns a set of a Deployment as a ReplicaSet. `workload` is the effective Deployment, and `owner` and `deployment` are
+/// the set and the Deployment as owners.
+pub(super) fn replica_set(
+    set: &SetRecord,
+    (owner, deployment): (Owner, Owner),
+    workload: &Arc<Workload>,
+    pods: &[ObservedPod],
+    now: Timestamp,
+) -> WorkloadView {
+    let counts = PodCounts::of(pods, set.min_ready(), now);
+    // The labels of the template count only where pods may have them.
+    let labels = match pods.is_empty() {
+        true => BTreeMap::new(),
+        false => labels_of(set),
+    };
+    let parts = SetParts {
+        status: ReplicaSetStatus::of(pods, &labels, counts, None, 1),
+        set: set.clone(),
+        owner,
+        deployment,
+        workload: workload.clone(),
+    };
     WorkloadView {
-        object,
+        object: Parts::Set(parts).into(),
         ..WorkloadView::default()
     }
 }
 
-/// Adds entries to the map at a pointer, which is made if its parent is there.
-fn edit_in(object: &mut Value, pointer: &str, added: &Value) {
-    let Some((parent, key)) = pointer.rsplit_once('/') else {
-        return;
-    };
-    let parent = object.pointer_mut(parent).and_then(Value::as_object_mut);
-    let map = parent.map(|parent| parent.entry(key).or_insert_with(|| json!({})));
-    if let Some((map, added)) = map.and_then(Value::as_object_mut).zip(added.as_object()) {
-        map.extend(added.clone());
-    }
+/// Returns the labels of the set's pods.
+fn labels_of(set: &SetRecord) -> BTreeMap<String, String> {
+    let written = set.template.at("/metadata/labels").unwrap_or_default();
+    let mut labels: BTreeMap<String, String> = serde_json::from_value(written).unwrap_or_default();
+    labels.insert(TEMPLATE_HASH_LABEL.to_owned(), set.hash.clone());
+    labels
 }

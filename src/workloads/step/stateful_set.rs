@@ -84,7 +84,7 @@ impl Stepping<'_> {
         shown.view.revisions = shown::controller_revisions(&output.state.revisions);
         let rollout = stateful_set_rollout(state.generation, spec, &output.status);
         shown.view.rollout = Some(shown::set_rollout(rollout));
-        step.views = vec![shown.view];
+        step.views = vec![shown.finish()];
         step.state = Some(state.with(ControllerState::StatefulSet(StatefulSetRecord {
             state: output.state,
             claims,

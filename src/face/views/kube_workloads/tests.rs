@@ -13,7 +13,7 @@ fn view(kind: &str, object: Value) -> WorkloadView {
         object["metadata"][key] = value.clone();
     }
     WorkloadView {
-        object,
+        object: object.into(),
         ..WorkloadView::default()
     }
 }

@@ -1,0 +1,300 @@
+//! The object of a workload as the server shows it: with defaults, overrides, owner references and status.
+//!
+//! Invariants: the daemon keeps the parts of an object, and puts them together when somebody reads it. The parts are
+//! shared with the workload and its state. A tree of values for each object would take ten times the memory of its text.
+
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value, json};
+
+use super::deployment::SetRecord;
+use super::record::{Owner, seconds};
+use super::replica_set::ReplicaSetStatus;
+use super::template;
+use crate::api::raw_object::RawObject;
+use crate::api::workload::{Workload, WorkloadSpec};
+
+/// An object that is put together from its parts, or an object that was read from JSON.
+#[derive(Debug, Default)]
+pub struct ShownObject {
+    parts: Option<Arc<Parts>>,
+    /// The object as a tree of values, which is made when it is first read.
+    object: OnceLock<Value>,
+}
+
+/// The parts of an object.
+#[derive(Debug, PartialEq)]
+pub(super) enum Parts {
+    /// A workload of a file, or a Job of a CronJob.
+    Workload(WorkloadParts),
+    /// A set of a Deployment.
+    Set(SetParts),
+}
+
+/// The parts of a workload's object.
+#[derive(Debug, PartialEq)]
+pub(super) struct WorkloadParts {
+    /// The workload with the overrides of verbs.
+    pub(super) workload: Arc<Workload>,
+    /// Fields that are added to the metadata.
+    pub(super) metadata: Vec<(&'static str, Value)>,
+    /// Annotations that are added.
+    pub(super) annotations: Vec<(&'static str, String)>,
+    /// Status; None for a workload that has none.
+    pub(super) status: Option<RawObject>,
+}
+
+/// The parts of a ReplicaSet that a Deployment has made.
+#[derive(Debug, PartialEq)]
+pub(super) struct SetParts {
+    /// The set.
+    pub(super) set: SetRecord,
+    /// The set as an owner of pods, with its namespace and UID.
+    pub(super) owner: Owner,
+    /// The Deployment as the owner of the set.
+    pub(super) deployment: Owner,
+    /// The Deployment with the overrides of verbs.
+    pub(super) workload: Arc<Workload>,
+    /// Status of the set.
+    pub(super) status: ReplicaSetStatus,
+}
+
+impl Parts {
+    fn object(&self) -> Value {
+        match self {
+            Self::Workload(parts) => parts.object(),
+            Self::Set(parts) => parts.object(),
+        }
+    }
+}
+
+impl WorkloadParts {
+    /// Returns the parts of a workload without a status.
+    pub(super) fn of(workload: Arc<Workload>) -> Self {
+        Self {
+            workload,
+            metadata: Vec::new(),
+            annotations: Vec::new(),
+            status: None,
+        }
+    }
+
+    pub(super) fn set_status(&mut self, status: &impl Serialize) {
+        let status = serde_json::to_value(status).unwrap_or_default();
+        self.status = Some(RawObject::new(&status));
+    }
+
+    fn object(&self) -> Value {
+        let mut object = self.workload.raw.value();
+        edit(&mut object, "metadata", |metadata| {
+            let fields = self.metadata.iter();
+            metadata.extend(fields.map(|(key, value)| ((*key).to_owned(), value.clone())));
+            if !self.annotations.is_empty() {
+                metadata.entry("annotations").or_insert_with(|| json!({}));
+            }
+        });
+        edit(&mut object["metadata"], "annotations", |annotations| {
+            let added = self.annotations.iter();
+            annotations
+                .extend(added.map(|(key, value)| ((*key).to_owned(), value.as_str().into())));
+        });
+        if let Some(status) = &self.status {
+            object["status"] = status.value();
+        }
+        object
+    }
+}
+
+impl SetParts {
+    fn object(&self) -> Value {
+        let Self { set, owner, .. } = self;
+        let hash = json!({ template::TEMPLATE_HASH_LABEL: set.hash });
+        let mut template = template::with_defaults(&set.template.value());
+        add_to(&mut template, "/metadata/labels", &hash);
+        let mut selector = match &self.workload.spec {
+            WorkloadSpec::Deployment(spec) => json!(spec.selector),
+            _ => json!({}),
+        };
+        add_to(&mut selector, "/matchLabels", &hash);
+        let labels = template["metadata"]["labels"].clone();
+        let mut object = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet",
+            "metadata": {"name": set.name, "namespace": owner.namespace, "uid": owner.uid, "generation": 1,
+                "creationTimestamp": seconds(set.created), "labels": labels, "annotations": self.annotations(),
+                "ownerReferences": [template::reference(&self.deployment)]},
+            "spec": {"replicas": set.size, "selector": selector, "template": template},
+            "status": self.status});
+        if set.min_ready_seconds > 0 {
+            object["spec"]["minReadySeconds"] = set.min_ready_seconds.into();
+        }
+        object
+    }
+
+    fn annotations(&self) -> Map<String, Value> {
+        let set = &self.set;
+        let given = set.annotations.iter();
+        let mut all: Map<String, Value> = given
+            .map(|(key, value)| (key.clone(), value.as_str().into()))
+            .collect();
+        let mut add = |key: &str, value: String| {
+            all.insert(format!("deployment.kubernetes.io/{key}"), value.into());
+        };
+        add("revision", set.revision.to_string());
+        if let Some(desired) = set.desired {
+            add("desired-replicas", desired.to_string());
+        }
+        if let Some(max) = set.max {
+            add("max-replicas", max.to_string());
+        }
+        if !set.history.is_empty() {
+            add("revision-history", set.history.clone());
+        }
+        all
+    }
+}
+
+/// Changes a member of an object, if it is an object.
+pub(super) fn edit(object: &mut Value, member: &str, change: impl FnOnce(&mut Map<String, Value>)) {
+    if let Some(member) = object.get_mut(member).and_then(Value::as_object_mut) {
+        change(member);
+    }
+}
+
+/// Adds entries to the map at a pointer, which is made if its parent is there.
+fn add_to(object: &mut Value, pointer: &str, added: &Value) {
+    let Some((parent, key)) = pointer.rsplit_once('/') else {
+        return;
+    };
+    let parent = object.pointer_mut(parent).and_then(Value::as_object_mut);
+    let map = parent.map(|parent| parent.entry(key).or_insert_with(|| json!({})));
+    if let Some((map, added)) = map.and_then(Value::as_object_mut).zip(added.as_object()) {
+        map.extend(added.clone());
+    }
+}
+
+impl From<Parts> for ShownObject {
+    fn from(parts: Parts) -> Self {
+        Self {
+            parts: Some(Arc::new(parts)),
+            object: OnceLock::new(),
+        }
+    }
+}
+
+impl From<Value> for ShownObject {
+    fn from(object: Value) -> Self {
+        Self {
+            parts: None,
+            object: object.into(),
+        }
+    }
+}
+
+/// A clone shares the parts. It does not have the tree of values that somebody has read, so that the tree goes with its
+/// reader.
+impl Clone for ShownObject {
+    fn clone(&self) -> Self {
+        Self {
+            parts: self.parts.clone(),
+            object: match self.parts {
+                Some(_) => OnceLock::new(),
+                None => self.object.clone(),
+            },
+        }
+    }
+}
+
+impl Deref for ShownObject {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        let read = || self.parts.as_ref().map(|parts| parts.object());
+        self.object.get_or_init(|| read().unwrap_or_default())
+    }
+}
+
+/// Compares the parts, or else the objects.
+impl PartialEq for ShownObject {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.parts, &other.parts) {
+            (Some(a), Some(b)) => a == b,
+            _ => **self == **other,
+        }
+    }
+}
+
+impl Serialize for ShownObject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.parts {
+            Some(parts) => parts.object().serialize(serializer),
+            None => self.object.get().serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ShownObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Value::deserialize(deserializer).map(Self::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::decode::made_workload;
+
+    impl ShownObject {
+        /// Changes the object of a view in a test.
+        pub(crate) fn edit(&mut self, change: impl FnOnce(&mut Value)) {
+            let mut object = Value::clone(self);
+            change(&mut object);
+            *self = object.into();
+        }
+    }
+
+    fn deployment() -> Arc<Workload> {
+        let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [{"name": "c", "image": "i:1"}]}}}});
+        Arc::new(made_workload(object).unwrap())
+    }
+
+    fn shown(generation: i64) -> ShownObject {
+        let mut parts = WorkloadParts::of(deployment());
+        parts.metadata.push(("generation", generation.into()));
+        parts.annotations.push(("a/b", "1".into()));
+        parts.set_status(&json!({"replicas": 2}));
+        Parts::Workload(parts).into()
+    }
+
+    #[test]
+    fn an_object_is_put_together_from_its_parts() {
+        let object = shown(3);
+        assert_eq!(object["metadata"]["name"], "web");
+        assert_eq!(object["metadata"]["generation"], 3);
+        assert_eq!(object["metadata"]["annotations"], json!({"a/b": "1"}));
+        assert_eq!(object["spec"]["strategy"]["type"], "RollingUpdate");
+        assert_eq!(object["status"]["replicas"], 2);
+        let written = serde_json::to_value(&object).unwrap();
+        assert_eq!(written, *object);
+        let read: ShownObject = serde_json::from_value(written).unwrap();
+        assert_eq!(read, object);
+    }
+
+    #[test]
+    fn objects_of_equal_parts_are_equal_and_are_not_put_together_for_it() {
+        let (object, equal) = (shown(3), shown(3));
+        assert!(object == equal && object != shown(4));
+        assert!(object.object.get().is_none() && equal.object.get().is_none());
+    }
+
+    #[test]
+    fn what_a_reader_has_put_together_goes_with_the_reader() {
+        let kept = shown(3);
+        let copy = kept.clone();
+        assert_eq!(copy["metadata"]["generation"], 3);
+        assert!(kept.object.get().is_none());
+        assert!(copy.clone().object.get().is_none());
+    }
+}
