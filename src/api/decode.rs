@@ -17,7 +17,6 @@ mod other_kinds;
 mod place;
 mod service;
 mod shown;
-mod tracked;
 mod typed;
 mod unread;
 mod workload;

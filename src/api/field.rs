@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+pub(crate) use crate::base::json::Step;
+
 /// The type of a [`FieldError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
@@ -256,15 +258,6 @@ pub(crate) fn push_key(path: &mut String, key: &str) {
     } else {
         child(path, &clip(key))
     };
-}
-
-/// A step from a value to a value inside of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Step into a member of an object, by key.
-    Key(String),
-    /// Step into an item of an array, by index.
-    Index(usize),
 }
 
 /// Renders steps as a path, in the API's form.

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod cron;
 pub mod directory_watch;
 pub mod http_client;
+pub mod json;
 pub mod locks;
 pub mod log_pipe;
 pub mod metrics;

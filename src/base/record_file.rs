@@ -10,9 +10,11 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
+
+use super::json::{self, Step};
 
 /// The version that written records have. The number grows when a field changes its meaning, not when a field is added.
 pub const VERSION: u32 = 1;
@@ -23,13 +25,6 @@ struct Written<'a, T> {
     version: u32,
     #[serde(flatten)]
     record: &'a T,
-}
-
-/// The version of a record, without its other fields. Very old records have no version, and count as version 0.
-#[derive(Default, Deserialize)]
-struct Form {
-    #[serde(default)]
-    version: u32,
 }
 
 /// Encodes a record as bytes.
@@ -48,47 +43,28 @@ pub fn to_bytes<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Returns an [`io::Error`] if the bytes are not a JSON object, or lack a field that has no default.
 pub fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> io::Result<T> {
-    let error = match serde_json::from_slice(bytes) {
-        Ok(record) => return Ok(record),
-        Err(e) => e,
-    };
-    let Ok(mut fields) = serde_json::from_slice::<Map<String, Value>>(bytes) else {
-        return Err(error.into());
-    };
+    let mut value: Value = serde_json::from_slice(bytes)?;
     let mut unread = Vec::new();
     let record = loop {
-        match serde_json::from_slice(&line_by_line(&fields)?) {
-            Ok(record) => break record,
-            // The number of the error's line tells which field is wrong. For a missing field it is the last line, and
-            // no field is on that line.
-            Err(e) => match fields.keys().nth(e.line().saturating_sub(2)).cloned() {
-                Some(name) => {
-                    fields.remove(&name);
-                    unread.push(format!("{name} ({e})"));
-                }
-                None => return Err(error.into()),
-            },
-        }
+        let error = match json::read(&value) {
+            Ok((record, _)) => break record,
+            Err(e) => e,
+        };
+        // A missing field is an error of the whole record. A field of that name can only be in the way of another.
+        let Some((Step::Key(name), fields)) = error.path.first().zip(value.as_object_mut()) else {
+            return Err(serde_json::Error::from(error).into());
+        };
+        fields.shift_remove(name);
+        unread.push(format!("{name} ({})", error.cause));
     };
-    let Form { version } = serde_json::from_slice(bytes).unwrap_or_default();
-    log::warn!(
-        "{what} has version {version}, and this podprobe knows version {VERSION}: it does without {}",
-        unread.join(", ")
-    );
-    Ok(record)
-}
-
-/// Writes an object with its first field on line 2, its second on line 3, and so on.
-fn line_by_line(fields: &Map<String, Value>) -> io::Result<Vec<u8>> {
-    let mut text = b"{".to_vec();
-    for (i, (name, value)) in fields.iter().enumerate() {
-        text.extend_from_slice(if i == 0 { b"\n" } else { b",\n" });
-        serde_json::to_writer(&mut text, name)?;
-        text.push(b':');
-        serde_json::to_writer(&mut text, value)?;
+    if !unread.is_empty() {
+        let version = value["version"].as_u64().unwrap_or_default();
+        log::warn!(
+            "{what} has version {version}, and this podprobe knows version {VERSION}: it does without {}",
+            unread.join(", ")
+        );
     }
-    text.extend_from_slice(b"\n}");
-    Ok(text)
+    Ok(record)
 }
 
 /// Writes the record to `dir/name`, in place of an older one. With `durable`, the record is on disk when the function
@@ -172,6 +148,8 @@ fn is_no_file(e: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize;
+
     use super::*;
 
     const NAME: &str = "state.json";

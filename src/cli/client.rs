@@ -17,6 +17,7 @@ use super::starting;
 use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
 use crate::api::objects::ObjectKind;
+use crate::base::json;
 use crate::base::paths::Layout;
 use crate::base::wire::http1::{Framing, Head, HeadReader};
 use crate::face::server::protocol::{
@@ -358,7 +359,7 @@ impl Client {
 
     fn json<T: DeserializeOwned>(&mut self, call: &Call<'_>) -> Result<T, ClientError> {
         let answer = self.ask(call)?;
-        serde_json::from_slice(&answer).map_err(|e| unreadable(&e))
+        json::from_slice(&answer).map_err(|e| unreadable(&e))
     }
 
     /// Sends a request and returns the body of the answer. An answer with an error status is an error.

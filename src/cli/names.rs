@@ -7,6 +7,7 @@ use super::columns;
 use super::suggest::did_you_mean;
 use crate::api::source::SEEN_ANNOTATION;
 use crate::base::clock::Time;
+use crate::base::json;
 use crate::base::spelling::nearest;
 use crate::face::views::{PodView, Snapshot};
 
@@ -98,7 +99,7 @@ pub fn resolve_all<'a>(
 /// is not being stopped.
 fn age(pod: &PodView) -> (bool, Option<Time>, Option<Time>) {
     let seen = pod.object["metadata"]["annotations"][SEEN_ANNOTATION].clone();
-    let seen = serde_json::from_value(seen).ok();
+    let seen = json::from_value(&seen).ok();
     (!pod.terminating, seen, pod.status.start_time)
 }
 

@@ -14,6 +14,7 @@ use super::terminal::one_line;
 use crate::api::validation::probe_field;
 use crate::api::{Probe, ProbeType};
 use crate::base::clock::go_duration;
+use crate::base::json;
 use crate::face::server::protocol::ProbeTarget;
 use crate::face::views::PodView;
 use crate::face::views::ProbeReport;
@@ -125,7 +126,7 @@ fn spec(pod: &PodView, container: &str, probe_type: ProbeType) -> Option<Probe> 
         .filter_map(|key| spec[key].as_array())
         .flatten();
     let object = all.into_iter().find(|c| c["name"] == container)?;
-    serde_json::from_value(object[probe_field(probe_type)].clone()).ok()
+    json::from_value(&object[probe_field(probe_type)]).ok()
 }
 
 /// Returns a report as text. Each step is a line with the time since the beginning. The result and the

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::error::CliError;
 use super::terminal::say;
+use crate::base::json;
 use crate::base::sys::terminal;
 use crate::face::server::channels::{CLOSE, ERROR, RESIZE, STDERR, STDIN, STDOUT};
 use crate::face::server::web_socket::{Received, Socket};
@@ -259,7 +260,7 @@ impl Joined {
                 Some((&STDOUT, data)) => pass_on(&mut io::stdout().lock(), data)?,
                 Some((&STDERR, data)) => pass_on(&mut io::stderr().lock(), data)?,
                 Some((&ERROR, status)) if !status.is_empty() => {
-                    self.end = serde_json::from_slice(status).ok();
+                    self.end = json::from_slice(status).ok();
                 }
                 _ => {}
             }

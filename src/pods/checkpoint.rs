@@ -22,6 +22,7 @@ use crate::api::{PodStatus, PodUid};
 use crate::base::atomic_file;
 use crate::base::change_feed::Aspect;
 use crate::base::clock::{self, Moment, Time};
+use crate::base::json;
 use crate::base::locks::Locked;
 use crate::base::threads::Roster;
 use crate::pods::status::{Ages, StatusManager};
@@ -75,7 +76,7 @@ pub fn read(path: &Path) -> Restored {
             return Restored::default();
         }
     };
-    match serde_json::from_slice::<Content<PodStatus>>(&bytes) {
+    match json::from_slice::<Content<PodStatus>>(&bytes) {
         Ok(content) if content.version == VERSION => {
             let Content {
                 statuses,

@@ -4,9 +4,8 @@ use serde::de::DeserializeOwned;
 
 use super::locate::{self, Repeated};
 use super::place::{FieldPlace, Position, Syntax};
-use super::tracked;
 use crate::api::field::render;
-use crate::base::spelling;
+use crate::base::{json, spelling};
 
 /// The reasons for which a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +95,7 @@ pub fn configuration<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Configurati
     if let Some(Repeated { path, at }) = repeated.into_iter().next() {
         return Err(ConfigurationError::Repeated { path, at });
     }
-    match tracked::read(&value) {
+    match json::read(&value) {
         Ok((read, _)) => Ok(read),
         Err(e) => Err(refused(text, render(&e.path), &e.cause.to_string())),
     }

@@ -4,7 +4,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::error::{Findings, MOST};
-use super::tracked::{self, TypeError};
 use crate::api::field::{
     FieldError, Step, clip, is_entry, is_map, lookup, lookup_mut, push_key, render,
 };
@@ -12,6 +11,7 @@ use crate::api::pod::{Pod, PodObject};
 use crate::api::quantity::Quantity;
 use crate::api::raw_object::RawObject;
 use crate::api::support;
+use crate::base::json::{self, TypeError};
 use crate::base::spelling;
 
 /// Removes members that are null, because null means absent in Kubernetes JSON. In a map of texts, null means the
@@ -74,7 +74,7 @@ pub(super) fn read<T: DeserializeOwned>(
     findings: &mut Findings,
 ) -> Option<(T, Vec<Vec<Step>>)> {
     for _ in 0..MOST {
-        match tracked::read(raw) {
+        match json::read(raw) {
             Ok(read) => return Some(read),
             Err(e) => {
                 let (path, cause) = (e.path, e.cause.to_string());
@@ -105,7 +105,7 @@ pub(super) fn pod(raw: Value, findings: &mut Findings) -> Pod {
 }
 
 fn typed(raw: &Value) -> Result<(PodObject, Vec<Vec<Step>>), TypeError> {
-    tracked::read(raw)
+    json::read(raw)
 }
 
 /// Finds values that must be objects and are not. serde would accept a list as the fields of a struct in their order.

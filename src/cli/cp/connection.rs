@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use crate::base::json;
 use crate::base::wire::http1::{Framing, Head, HeadReader};
 use crate::cli::client::{Client, ClientError};
 use crate::face::server::protocol::Copied;
@@ -177,7 +178,7 @@ impl Upload {
             Err(e) => Err(self.refusal().unwrap_or_else(|| failed(&e))),
             Ok(()) => {
                 let mut body = self.connection.answer().map_err(|e| failed(&e))?.good()?;
-                serde_json::from_slice(body.text().as_bytes()).map_err(|e| unreadable(&e))
+                json::from_slice(body.text().as_bytes()).map_err(|e| unreadable(&e))
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::api::ContainerStatus;
 use crate::api::Probe;
 use crate::api::status::ContainerState;
 use crate::base::clock::Time;
+use crate::base::json;
 use crate::cli::probe_text::probe_text;
 use crate::cli::{human, pull_text};
 use crate::engine::images::ImagePull;
@@ -189,7 +190,7 @@ fn probes(w: &mut String, c: &Value) {
         ("Readiness", "readinessProbe"),
         ("Startup", "startupProbe"),
     ] {
-        if let Ok(probe) = serde_json::from_value::<Probe>(c[key].clone()) {
+        if let Ok(probe) = json::from_value::<Probe>(&c[key]) {
             put!(w, "    {title}:\t{}", probe_text(&probe));
         }
     }

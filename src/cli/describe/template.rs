@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::lines::{annotations, labels, put, scalar};
 use super::{containers, volumes};
+use crate::base::json;
 use crate::cli::columns::string_map;
 use crate::face::views::workloads::selector_text;
 
@@ -53,7 +54,7 @@ fn spread(w: &mut String, list: &Value) {
     for constraint in sorted(list, "topologyKey") {
         let of = |key: &str| constraint[key].as_str().unwrap_or_default();
         let skew = constraint["maxSkew"].as_i64().unwrap_or_default();
-        let selector = serde_json::from_value(constraint["labelSelector"].clone()).ok();
+        let selector = json::from_value(&constraint["labelSelector"]).ok();
         let selector = selector.map(|s| format!(" for selector {}", selector_text(&s)));
         put!(
             w,

@@ -8,6 +8,7 @@ use super::Get;
 use super::item::{Found, Item};
 use crate::api::Probe;
 use crate::base::clock::{Time, go_duration};
+use crate::base::json;
 use crate::cli::describe::history::rounded;
 use crate::cli::probe_names::{self, NamedProbe, ProbeSelector};
 use crate::cli::probe_text::probe_text;
@@ -91,7 +92,7 @@ impl<'a> Known<'a> {
         let mut paused = pod.paused.iter();
         let paused = paused.find(|p| p.container == *container && p.probe_type == *probe_type);
         Self {
-            probe: serde_json::from_value(pod.probe(container, *probe_type).clone()).ok(),
+            probe: json::from_value(&pod.probe(container, *probe_type)).ok(),
             runs: kept.into_iter().flat_map(|p| &p.runs).collect(),
             paused: paused.map(|p| p.until),
         }

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use crate::api::cidr::Cidr;
 use crate::api::service::DNS_PLACE;
 use crate::base::http_client::WebUrl;
+use crate::base::json;
 use crate::base::paths::Layout;
 use crate::base::sys::cgroup_mounts::is_pure_v2;
 use crate::engine::images::ImageGcPolicy;
@@ -263,7 +264,7 @@ impl Settings {
         check_oom_kill(settings.single_process_oom_kill, is_pure_v2())?;
         let path = named.map_or_else(|| layout.config_file(), Path::to_owned);
         let written = fs::read(path).ok();
-        let written = written.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let written = written.and_then(|bytes| json::from_slice(&bytes).ok());
         settings.written = written.map(Arc::new);
         Ok(settings)
     }

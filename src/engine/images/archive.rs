@@ -16,6 +16,8 @@ use super::reference::{Reference, is_digest, is_hex64};
 use super::source::Source;
 use super::stream::sha256;
 
+use crate::base::json;
+
 /// An image that was found in an archive.
 pub(super) struct Found {
     /// Normalised names; never empty after [`read`].
@@ -123,7 +125,7 @@ pub(super) fn read(source: &Source, naming: Naming<'_>) -> Result<Vec<Found>, Im
 }
 
 fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, ImageError> {
-    serde_json::from_slice(bytes).map_err(|e| ImageError::corrupt(what, e.to_string()))
+    json::from_slice(bytes).map_err(|e| ImageError::corrupt(what, e.to_string()))
 }
 
 fn blob_path(digest: &str) -> Result<String, ImageError> {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::clock::Time;
+use crate::base::json;
 
 use super::error::ImageError;
 
@@ -67,7 +68,7 @@ struct Process {
 
 impl OciConfig {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, ImageError> {
-        let config: Self = serde_json::from_slice(bytes)
+        let config: Self = json::from_slice(bytes)
             .map_err(|e| ImageError::corrupt("image configuration", e.to_string()))?;
         if config.rootfs.diff_ids.is_empty() {
             return Err(ImageError::corrupt(
@@ -144,7 +145,7 @@ impl OciConfig {
     }
 
     pub(super) fn created(&self) -> Option<Time> {
-        serde_json::from_value(serde_json::Value::String(self.created.clone()?)).ok()
+        json::from_value(&serde_json::Value::String(self.created.clone()?)).ok()
     }
 
     pub(super) fn platform(&self) -> Platform {

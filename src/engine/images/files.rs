@@ -21,6 +21,7 @@ use super::config::ImageConfig;
 use super::error::ImageError;
 use super::{reference, stream};
 use crate::base::clock::Time;
+use crate::base::json;
 
 /// Name of the file that maps image names to image ids.
 pub const NAMES: &str = "names.json";
@@ -373,7 +374,7 @@ fn seal(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
 fn unseal<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damage> {
     let value: Value = serde_json::from_slice(bytes)?;
     let content = if value.get("sha256").is_some() {
-        let sealed: Sealed = serde_json::from_value(value)?;
+        let sealed: Sealed = json::from_value(&value)?;
         if stream::sha256(sealed.content.to_string().as_bytes()) != sealed.sha256 {
             return Err(Damage::Digest);
         }
@@ -381,7 +382,7 @@ fn unseal<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damage> {
     } else {
         value
     };
-    Ok(serde_json::from_value(content)?)
+    Ok(json::from_value(&content)?)
 }
 
 /// Returns the size in bytes of the regular files below `dir`. A file with several hard links counts once.

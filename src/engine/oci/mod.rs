@@ -18,7 +18,7 @@ mod seccomp;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -35,15 +35,6 @@ pub fn parse(text: &[u8]) -> serde_json::Result<Value> {
     let mut value = serde_json::from_slice(text)?;
     drop_nulls(&mut value);
     Ok(value)
-}
-
-/// Converts a parsed text to its type. It is written and read again, because a second reader of each type, one of values,
-/// would add 38 KB to the static file.
-///
-/// # Errors
-/// Returns the parser's error if a value does not have the type that the specification demands.
-pub fn typed<T: DeserializeOwned>(value: &Value) -> serde_json::Result<T> {
-    serde_json::from_slice(&serde_json::to_vec(value)?)
 }
 
 /// Removes the keys with null from all objects. A null in a list stays, because it is an entry.

@@ -36,6 +36,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use super::state::{CONTAINER, ContainerRecord, Process, REMOVING};
 use super::{RuntimeChoice, ShimOptions};
 use crate::base::cancel::Cancel;
+use crate::base::json;
 use crate::base::locks::Locked;
 use crate::base::paths::Layout;
 use crate::base::remove_tree::remove_tree;
@@ -538,7 +539,7 @@ fn recorded_images(layout: &Layout) -> ImagesInUse {
     };
     for name in containers {
         let record = fs::read(layout.containers().join(name).join(CONTAINER));
-        match record.map(|bytes| serde_json::from_slice::<ContainerRecord>(&bytes)) {
+        match record.map(|bytes| json::from_slice::<ContainerRecord>(&bytes)) {
             // A record without an image id does not tell which image it uses, and is treated as damaged.
             Ok(Ok(record)) if !record.image_id.is_empty() => {
                 in_use.add(&record.image_id, &record.layers);

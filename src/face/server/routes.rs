@@ -23,6 +23,7 @@ use super::{Backend, Registry, files, logs, node_logs, page, threads};
 use crate::api::PodUid;
 use crate::api::objects::ObjectKind;
 use crate::base::clock::Time;
+use crate::base::json;
 use crate::pods::events::EventList;
 use crate::workloads::view::{ChangeRequest, WorkloadList};
 
@@ -302,7 +303,7 @@ fn change<T: DeserializeOwned, A: Serialize>(
     let Some(body) = exchange.read_body(MAX_BODY)? else {
         return Ok(());
     };
-    let wanted = match serde_json::from_slice(&body) {
+    let wanted = match json::from_slice(&body) {
         Ok(wanted) => wanted,
         Err(e) => return exchange.error(400, &format!("cannot read the body of the request: {e}")),
     };

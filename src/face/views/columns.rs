@@ -9,6 +9,7 @@ use super::human;
 use crate::api::status::{ContainerState, PodPhase};
 use crate::api::{ContainerStatus, PodStatus};
 use crate::base::clock::Time;
+use crate::base::json;
 use crate::face::views::PodView;
 use crate::pods::status::{DELETED, EVICTED};
 
@@ -150,7 +151,7 @@ pub fn restart_count(view: &PodView) -> u32 {
 /// Returns the pod's `metadata.creationTimestamp`, or else its start time. A static pod has no timestamp until an API
 /// server has its mirror pod.
 fn first_seen(view: &PodView) -> Option<Time> {
-    let created = serde_json::from_value(view.object["metadata"]["creationTimestamp"].clone()).ok();
+    let created = json::from_value(&view.object["metadata"]["creationTimestamp"]).ok();
     created.or(view.status.start_time)
 }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::columns::string_map;
 use crate::api::workload::{LabelSelector, SelectorRequirement, WorkloadKey, WorkloadKind};
 use crate::base::clock::Time;
+use crate::base::json;
 use crate::workloads::view::WorkloadView;
 
 /// Returns the word for a kind in front of a name, for example `deployment.apps`.
@@ -143,7 +144,7 @@ pub fn selector(view: &WorkloadView) -> Option<LabelSelector> {
                 ..LabelSelector::default()
             })
         }
-        _ => serde_json::from_value(selector.clone()).ok(),
+        _ => json::from_value(&selector).ok(),
     }
 }
 
@@ -208,7 +209,7 @@ pub fn number(value: &Value) -> i64 {
 
 /// Returns the time of a field; None if the field is missing.
 pub fn time(value: &Value) -> Option<Time> {
-    serde_json::from_value(value.clone()).ok()
+    json::from_value(&value).ok()
 }
 
 /// Returns kubectl's word for a boolean field.

@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::base::atomic_file;
+use crate::base::json;
 use crate::net::services::allocate::Allocations;
 
 /// The allocations of this daemon, and the path of their file.
@@ -71,7 +72,7 @@ impl AllocationRecord {
 /// allocations, all addresses are allocated anew, and services may get other addresses than before.
 fn read(path: &Path) -> Allocations {
     match std::fs::read(path) {
-        Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|e| {
+        Ok(json) => json::from_slice(&json).unwrap_or_else(|e| {
             log::warn!(
                 "cannot use {}: {e}; services may get other addresses",
                 path.display()

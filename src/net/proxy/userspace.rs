@@ -22,6 +22,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::base::clock::{Moment, boot_id};
+use crate::base::json;
 use crate::net::proxy::{Applied, DataPath, ProxyError, RoleError};
 use crate::net::proxyd::dns::counters::Counters;
 use crate::net::proxyd::home::{ADDRESSES, ORDERS, Orders, Record, SOCKET, TABLE, replace};
@@ -106,7 +107,7 @@ impl ProxyRole {
     /// Returns the addresses in the record of the last role. These addresses are needed if that role was killed.
     fn left_addresses(&self) -> Vec<IpAddr> {
         let recorded = std::fs::read(self.dir.join(ADDRESSES)).unwrap_or_default();
-        serde_json::from_slice(&recorded).unwrap_or_default()
+        json::from_slice(&recorded).unwrap_or_default()
     }
 
     /// Removes the recorded table, so that the next process of the role serves nothing at its start.
@@ -132,7 +133,7 @@ impl ProxyRole {
         if line.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let answer = serde_json::from_slice(&line)?;
+        let answer = json::from_slice(&line)?;
         self.stream = Some(stream);
         Ok(answer)
     }

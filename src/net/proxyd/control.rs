@@ -21,6 +21,7 @@ use super::message::{Answer, LONGEST, Request};
 use super::poller::{Part, Poller, Token};
 use super::slab::{Key, Queue, Slab};
 use crate::base::clock::Moment;
+use crate::base::json;
 
 /// The number of the control socket's part in poller tokens.
 pub const PART: u8 = 0;
@@ -276,7 +277,7 @@ fn take_frame(received: &mut Vec<u8>) -> Result<Option<Request>, FrameError> {
     let Some(frame) = rest.get(..length) else {
         return Ok(None);
     };
-    let request = serde_json::from_slice(frame);
+    let request = json::from_slice(frame);
     // The bytes after the request are copied, so that the memory of a large request is freed.
     *received = rest[length..].to_vec();
     Ok(Some(request?))

@@ -20,6 +20,7 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, s
 
 use super::home::{Record, SOCKET};
 use super::message::{Answer, Handed, LONGEST, Request};
+use crate::base::json;
 use crate::base::sys::task::PidFd;
 use crate::base::sys::terminal::received;
 
@@ -122,7 +123,7 @@ impl Predecessor {
                 line.truncate(end + 1);
             }
         }
-        let answer: Answer = serde_json::from_slice(&line)?;
+        let answer: Answer = json::from_slice(&line)?;
         match answer.error {
             Some(error) => Err(io::Error::other(format!("it refuses: {error}"))),
             None => {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::message::Configuration;
 use crate::base::clock::boot_id;
+use crate::base::json;
 use crate::base::sys::task::Process;
 
 /// The unix socket on which the proxy process takes requests of the daemon.
@@ -62,7 +63,7 @@ impl Record {
 
     /// Reads the record of a directory. Its process may have ended without removing the record.
     pub fn read(dir: &Path) -> Option<Self> {
-        serde_json::from_slice(&fs::read(dir.join(RECORD)).ok()?).ok()
+        json::from_slice(&fs::read(dir.join(RECORD)).ok()?).ok()
     }
 }
 
@@ -164,7 +165,7 @@ impl Home {
     /// Returns the orders that the daemon has left; empty if there are no orders.
     pub fn orders(&self) -> Orders {
         let bytes = fs::read(self.dir.join(ORDERS)).unwrap_or_default();
-        serde_json::from_slice(&bytes).unwrap_or_default()
+        json::from_slice(&bytes).unwrap_or_default()
     }
 
     /// Begins to watch the directory for files that are removed, see [`Self::watched`]. Does nothing if inotify fails.
@@ -201,7 +202,7 @@ impl Home {
     /// boot.
     pub fn last(&self) -> Option<Configuration> {
         let bytes = fs::read(self.dir.join(TABLE)).ok()?;
-        let last: Configuration = serde_json::from_slice(&bytes).ok()?;
+        let last: Configuration = json::from_slice(&bytes).ok()?;
         (last.boot_id == boot_id()).then_some(last)
     }
 

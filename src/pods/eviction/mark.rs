@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::atomic_file;
 use crate::base::clock::{self, Moment};
+use crate::base::json;
 use crate::pods::status::{DELETED, EVICTED};
 
 /// The mark of an evicted or deleted pod. The mark is on the disk from the decision to end the pod until the pod starts
@@ -117,7 +118,7 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Mark>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         bytes => bytes?,
     };
-    let Record { boot_id, mark } = serde_json::from_slice(&bytes)?;
+    let Record { boot_id, mark } = json::from_slice(&bytes)?;
     Ok(Some(
         mark.in_boot(boot_id == clock::boot_id(), Moment::now()),
     ))

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{PodUid, ProbeType};
 use crate::base::clock::{Moment, Time, boot_id, go_duration};
+use crate::base::json;
 use crate::base::locks::Locked;
 
 /// The longest pause: a week.
@@ -268,7 +269,7 @@ impl Record {
 
 fn read(file: &PathBuf, now: Moment, wall: Time) -> Vec<(ProbeKey, Pause)> {
     let content = match fs::read(file) {
-        Ok(bytes) => serde_json::from_slice::<Content>(&bytes).map_err(|e| e.to_string()),
+        Ok(bytes) => json::from_slice::<Content>(&bytes).map_err(|e| e.to_string()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Vec::new(),
         Err(e) => Err(e.to_string()),
     };

@@ -21,6 +21,8 @@ use serde::{Deserialize, Serialize};
 use super::read::{MAX_FILE_SIZE, read_limited, sha256};
 use super::reading::Digest;
 
+use crate::base::json;
+
 const VERSION: u32 = 1;
 
 /// The reason why an entry cannot be used.
@@ -252,7 +254,7 @@ fn parse(mut bytes: Vec<u8>) -> Result<(Digest, Vec<u8>), EntryError> {
         .iter()
         .position(|b| *b == b'\n')
         .ok_or(EntryError::NoHeader)?;
-    let header: Header = serde_json::from_slice(&bytes[..end]).map_err(EntryError::Header)?;
+    let header: Header = json::from_slice(&bytes[..end]).map_err(EntryError::Header)?;
     if header.version != VERSION {
         return Err(EntryError::Version(header.version));
     }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::api::decode::made_template;
 use crate::api::workload::{PodTemplate, Workload, WorkloadSpec};
+use crate::base::json;
 use crate::workloads::overrides::{self, Overrides};
 use crate::workloads::template;
 
@@ -12,7 +13,7 @@ pub(super) fn workload(file: &Workload, overrides: &Overrides) -> Option<Workloa
     let raw = overrides::effective(file, overrides)?;
     let object = raw.value();
     let mut made = file.clone();
-    if let Ok(annotations) = serde_json::from_value(object["metadata"]["annotations"].clone()) {
+    if let Ok(annotations) = json::from_value(&object["metadata"]["annotations"]) {
         made.metadata.annotations = annotations;
     }
     let spec = &object["spec"];

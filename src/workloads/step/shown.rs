@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::Stepping;
 use crate::api::raw_object::RawObject;
 use crate::api::workload::Workload;
+use crate::base::json;
 use crate::workloads::controller_revisions::{
     CHANGE_CAUSE, ControllerRevision, ControllerRevisions,
 };
@@ -149,7 +150,7 @@ pub(super) fn replica_set(
 /// Returns the labels of the set's pods.
 fn labels_of(set: &SetRecord) -> BTreeMap<String, String> {
     let written = set.template.at("/metadata/labels").unwrap_or_default();
-    let mut labels: BTreeMap<String, String> = serde_json::from_value(written).unwrap_or_default();
+    let mut labels: BTreeMap<String, String> = json::from_value(&written).unwrap_or_default();
     labels.insert(TEMPLATE_HASH_LABEL.to_owned(), set.hash.clone());
     labels
 }

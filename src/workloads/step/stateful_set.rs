@@ -15,6 +15,7 @@ use crate::api::objects::{
 };
 use crate::api::raw_object::RawObject;
 use crate::api::workload::WorkloadSpec;
+use crate::base::json;
 use crate::workloads::set_rollout_status::stateful_set_rollout;
 use crate::workloads::state::{ControllerState, StatefulSetRecord, WorkloadState};
 use crate::workloads::stateful_set::identity::PodIdentity;
@@ -129,7 +130,7 @@ impl Stepping<'_> {
     }
 
     fn local_claim(&self, claim: &Value) -> Option<LocalObject> {
-        let labels = serde_json::from_value(claim["metadata"]["labels"].clone());
+        let labels = json::from_value(&claim["metadata"]["labels"]);
         let key = ObjectKey::new(
             ObjectKind::PersistentVolumeClaim,
             self.key.namespace.as_str(),

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 use super::super::error::Findings;
-use super::super::{tracked, typed};
+use super::super::typed;
 use super::MadeError;
 use crate::api::field::{Step, render};
 use crate::api::pod::{IgnoredText, ObjectMeta};
@@ -15,6 +15,7 @@ use crate::api::workload::{
     CronJobSpec, DaemonSetSpec, DeploymentSpec, JobSpec, LabelSelector, PodTemplate,
     ReplicaSetSpec, StatefulSetSpec, Workload, WorkloadKind, WorkloadSpec,
 };
+use crate::base::json;
 
 /// A workload with the spec of its kind, without its status. The fields that are ignored count as read.
 #[derive(Debug, Default, Deserialize)]
@@ -128,7 +129,7 @@ fn of<S: DeserializeOwned + Default>(raw: &Value, spec: fn(S) -> WorkloadSpec) -
 
 /// Reads a type from an object whose values have already been checked.
 pub(super) fn read<T: DeserializeOwned>(raw: &Value) -> Result<T, MadeError> {
-    let read = tracked::read(raw).map_err(|error| MadeError::Type {
+    let read = json::read(raw).map_err(|error| MadeError::Type {
         path: render(&error.path),
         cause: error.cause.to_string(),
     });

@@ -8,6 +8,7 @@ use super::super::lines::{annotations, labels, line, put, scalar};
 use super::Around;
 use crate::api::PodPhase;
 use crate::api::workload::WorkloadKind;
+use crate::base::json;
 use crate::cli::columns::string_map;
 use crate::cli::human;
 use crate::face::views::workloads::{
@@ -263,7 +264,7 @@ fn cron_job(w: &mut String, object: &Value) {
         &deadline.unwrap_or_else(|| "<unset>".into()),
     );
     let job = &spec["jobTemplate"]["spec"];
-    let selector = serde_json::from_value(job["selector"].clone()).ok();
+    let selector = json::from_value(&job["selector"]).ok();
     let selector = selector.map(|s| selector_text(&s));
     line(w, "Selector", &selector.unwrap_or_else(|| "<unset>".into()));
     line(w, "Parallelism", &or_unset(&job["parallelism"]));

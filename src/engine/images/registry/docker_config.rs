@@ -12,6 +12,8 @@ use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::Deserialize;
 
+use crate::base::json;
+
 /// Largest config.json in bytes that is read.
 pub(super) const MAX_BYTES: u64 = 1 << 20;
 
@@ -117,7 +119,7 @@ impl DockerConfig {
             let config = source.to_owned();
             return Err(DockerConfigError::TooLong { config });
         }
-        let file: File = serde_json::from_slice(bytes).map_err(wrong)?;
+        let file: File = json::from_slice(bytes).map_err(wrong)?;
         Self::of(source, file)
     }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::base::http_client::{FetchError, quoted};
+use crate::base::json;
 use crate::engine::images::config::Platform;
 use crate::engine::images::overlay;
 use crate::engine::images::reference::is_digest;
@@ -137,7 +138,7 @@ fn kind(media_type: &str) -> Kind {
 /// that led to the document.
 pub(super) fn parse(content_type: &str, bytes: &[u8]) -> Result<Document, ManifestError> {
     let content_type = content_type.split(';').next().unwrap_or_default().trim();
-    let raw: Raw = serde_json::from_slice(bytes)?;
+    let raw: Raw = json::from_slice(bytes)?;
     let kinds = [kind(content_type), kind(&raw.media_type)];
     if kinds.contains(&Kind::Schema1) || raw.schema_version == 1 || raw.fs_layers.is_some() {
         return Err(ManifestError::Schema1);

@@ -15,6 +15,7 @@ use super::challenge::{self, Challenge};
 use super::docker_config::{Credential, base64};
 use super::hosts::{Endpoint, Registries};
 use crate::base::http_client::{Answer, Ask, Client, FetchError, Kind, host_of, quoted, redirect};
+use crate::base::json;
 use crate::base::locks::Locked;
 
 /// Time before the end of a token's life from which the token counts as expired.
@@ -283,7 +284,7 @@ fn read_token(answer: Answer) -> Result<(String, Duration), FetchError> {
     let host = host_of(&answer.uri);
     let bytes = answer.read_all(MAX_TOKEN, "the answer of the token server")?;
     let wrong = || FetchError::failed(format!("the token server {host} gives no token"));
-    let found: TokenAnswer = serde_json::from_slice(&bytes).map_err(|_| wrong())?;
+    let found: TokenAnswer = json::from_slice(&bytes).map_err(|_| wrong())?;
     let given =
         |t: Option<String>| t.filter(|t| !t.is_empty() && t.bytes().all(|b| b.is_ascii_graphic()));
     let token = given(found.token)
@@ -334,7 +335,7 @@ fn checked(answer: Answer, path: &str) -> Result<Answer, FetchError> {
     }
     let host = host_of(&answer.uri);
     let said = answer.read_all(64 << 10, "").ok();
-    let said = said.and_then(|bytes| serde_json::from_slice::<Errors>(&bytes).ok());
+    let said = said.and_then(|bytes| json::from_slice::<Errors>(&bytes).ok());
     let said = said.and_then(|e| e.errors.into_iter().next());
     let said = said.map_or(String::new(), |e| {
         format!(": {}", quoted(&format!("{} {}", e.code, e.message)))

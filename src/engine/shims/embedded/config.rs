@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::cgroups::Hierarchy;
 use super::error::ConfigError;
+use crate::base::json;
 use crate::engine::oci::{self, Linux, Mount, Spec};
 
 /// The supported keys of each part of a configuration. Any other key is refused, because ignoring it would surprise.
@@ -96,7 +97,7 @@ fn read(path: &Path) -> Result<Spec, ConfigError> {
     };
     let config = oci::parse(&text).map_err(damaged)?;
     check(&config)?;
-    let spec: Spec = oci::typed(&config).map_err(damaged)?;
+    let spec: Spec = json::from_value(&config).map_err(damaged)?;
     check_version(&spec.oci_version)?;
     Ok(spec)
 }

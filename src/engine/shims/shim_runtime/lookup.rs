@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::listing::{Cache, KnownContainer, KnownSandbox};
 use super::{ShimRuntime, is_id, lock};
+use crate::base::json;
 use crate::engine::nsexec;
 use crate::engine::runtime::{
     ContainerId, NetworkNamespace, RuntimeError, RuntimeErrorKind, RuntimeState,
@@ -101,7 +102,7 @@ impl ShimRuntime {
             .containers()
             .join(id.as_str())
             .join("bundle/config.json");
-        let config: Arc<nsexec::Config> = Arc::new(serde_json::from_slice(&fs::read(file)?)?);
+        let config: Arc<nsexec::Config> = Arc::new(json::from_slice(&fs::read(file)?)?);
         // Never locks the cache while `configs` is locked: the code that restores records locks `configs` after the
         // cache.
         let known: HashSet<String> = lock(&self.cache).containers.ids().cloned().collect();

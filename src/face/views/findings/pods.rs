@@ -6,6 +6,7 @@ use super::{Finding, Severity, finding, is_pass};
 use crate::api::status::{ContainerStateTerminated, PodPhase};
 use crate::api::{ContainerStatus, Probe, ProbeType};
 use crate::base::clock::Time;
+use crate::base::json;
 use crate::engine::images::manager::ImageWaitReason;
 use crate::face::views::columns::{self, is_at_work};
 use crate::face::views::hints::hint;
@@ -257,7 +258,7 @@ fn dying(pod: &PodView, history: &PodHistory) -> Option<String> {
     let mut probes = history.probes.iter().filter(is_liveness);
     let probe = probes.find(|p| {
         let written = pod.probe(&p.container, p.probe_type).clone();
-        let limit = serde_json::from_value::<Probe>(written).map_or(0, |p| p.failure_threshold);
+        let limit = json::from_value::<Probe>(&written).map_or(0, |p| p.failure_threshold);
         let limit = usize::try_from(limit).unwrap_or(0).clamp(1, MAX_RUNS);
         let failed = |r: &&Run| r.outcome == RunOutcome::Failure;
         p.runs.iter().rev().take_while(failed).count() >= limit

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::cidr::Cidr;
 use crate::api::service::Protocol;
+use crate::base::json;
 use crate::base::sys::task::Process;
 use crate::net::network::PortMapping;
 
@@ -87,7 +88,7 @@ pub(super) fn read_records(records: &Path) -> Attachments {
     let read = |entry: fs::DirEntry| {
         let json = fs::read(entry.path().join(RECORD)).ok()?;
         let id = entry.file_name().into_string().ok()?;
-        Some((id, serde_json::from_slice(&json).ok()?))
+        Some((id, json::from_slice(&json).ok()?))
     };
     entries.filter_map(read).collect()
 }

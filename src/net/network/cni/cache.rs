@@ -16,6 +16,7 @@ use super::INTERFACE;
 use super::conf::{self, NetworkList, Version};
 use super::request::Attachment;
 use crate::base::atomic_file;
+use crate::base::json;
 
 const KIND: &str = "cniCacheV1";
 
@@ -176,7 +177,7 @@ fn read(path: PathBuf, network: &str, container_id: &str) -> io::Result<Found> {
 }
 
 fn entry_of(text: &[u8]) -> Option<Entry> {
-    let written: Written = serde_json::from_slice(text).ok()?;
+    let written: Written = json::from_slice(text).ok()?;
     let config = STANDARD.decode(&written.config).ok()?;
     let list = conf::parse_list(&config).ok()?;
     let known = written.kind == KIND && !list.plugins.is_empty();

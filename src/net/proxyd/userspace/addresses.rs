@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::api::cidr::Cidr;
+use crate::base::json;
 use crate::net::network::node_addresses;
 use crate::net::network::rtnetlink::Rtnetlink;
 use crate::net::proxyd::home::replace;
@@ -43,7 +44,7 @@ impl Addresses {
     /// Reads the record of the addresses that an earlier proxy process has added.
     pub fn new(record: PathBuf) -> Self {
         let recorded = std::fs::read(&record).unwrap_or_default();
-        let recorded: BTreeSet<IpAddr> = serde_json::from_slice(&recorded).unwrap_or_default();
+        let recorded: BTreeSet<IpAddr> = json::from_slice(&recorded).unwrap_or_default();
         let mut addresses = Self {
             record,
             claimed: Slab::default(),
