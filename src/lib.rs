@@ -22,6 +22,8 @@ pub mod engine;
 
 pub mod pods;
 
+pub mod cluster;
+
 pub mod face;
 
 pub mod daemon;
