@@ -16,8 +16,8 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use crate::base::threads::Roster;
 
 const STACK: usize = 64 << 10;
-/// A time in the far future, at which the timer would go off if nobody set the clock.
-const NEVER: nix::libc::time_t = 1 << 40;
+/// Power of two of a time in the far future, at which the timer would go off if nobody set the clock.
+const NEVER: u32 = 40;
 
 /// A running watch of the wall clock.
 pub struct WallClockWatch {
@@ -68,7 +68,7 @@ fn timer() -> nix::Result<TimerFd> {
 }
 
 fn arm(timer: &TimerFd) -> nix::Result<()> {
-    let never = Expiration::OneShot(TimeSpec::new(NEVER, 0));
+    let never = Expiration::OneShot(TimeSpec::new(1 << NEVER, 0));
     let flags = TimerSetTimeFlags::TFD_TIMER_ABSTIME | TimerSetTimeFlags::TFD_TIMER_CANCEL_ON_SET;
     timer.set(never, flags)
 }
