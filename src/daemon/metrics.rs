@@ -290,8 +290,7 @@ mod tests {
     fn a_file_s_name_does_nothing_to_a_terminal() {
         let problem = FileProblem {
             file: "/p/\u{1b}]0;x\u{7}\u{202e}a\nb.yaml".into(),
-            error: String::new(),
-            is_in_use: false,
+            ..FileProblem::default()
         };
         let mut out = String::new();
         write_problems(

@@ -1053,7 +1053,7 @@ fn files_with_problems_follow_the_table() {
     old["fileError"] = "spec: bad".into();
     let problems = vec![
         json!({"file": "/pods/new.json", "error": "line 3: no"}),
-        json!({"file": "/pods/web.json", "error": "spec: bad"}),
+        json!({"file": "/pods/web.json", "error": "spec: bad", "lastGoodRuns": true}),
     ];
     let world = World::new(vec![old], problems);
     let output = world.run("get pods");
@@ -1106,7 +1106,7 @@ fn a_pod_by_name_comes_without_the_problems_of_other_files() {
     old["fileError"] = "spec: bad".into();
     let problems = vec![
         json!({"file": "/pods/new.json", "error": "line 3: no"}),
-        json!({"file": "/pods/web.json", "error": "spec: bad"}),
+        json!({"file": "/pods/web.json", "error": "spec: bad", "lastGoodRuns": true}),
     ];
     let world = World::new(vec![old, pod("default", "db")], problems);
     assert_eq!(text(&world.run("get pods db").stderr), "");

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::files::{Files, Listing, Step};
+use super::problem::FileProblem;
 use super::read::sha256;
 use super::reading::{ContentError, Reading};
 use crate::api::PodOrigin;
@@ -109,8 +110,11 @@ fn a_bad_file_keeps_its_last_good_workload() {
     let mut files = files();
     step(&mut files, 0, &[("/p/a", &deployment("web", "web", 1))]);
     let bad = deployment("web", "web", 2).replace("image", "imag");
-    let step = step(&mut files, 10, &[("/p/a", &bad)]);
+    let step = step(&mut files, 10, &[("/p/a", &bad), ("/p/b", &bad)]);
     assert_eq!(shown(&step), ["web 1 /p/a"]);
+    let word = |p: &FileProblem| format!("{} {}", p.file, p.word());
+    let words: Vec<String> = step.problems.iter().map(word).collect();
+    assert_eq!(words, ["/p/a last good version runs", "/p/b not in use"]);
     let error = step.workloads.as_ref().unwrap()[0]
         .file
         .file_error
