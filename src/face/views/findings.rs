@@ -150,7 +150,10 @@ fn file(snapshot: &Snapshot, problem: &FileProblem) -> Finding {
     let (line, what) = (problem.line(), problem.word());
     let parts = line.split_once(&format!(": {what}: "));
     let (place, error) = parts.unwrap_or((&problem.file, &problem.error));
-    let way_out = format!("podprobe validate {}", problem.file);
+    let way_out = match problem.is_valid {
+        true => String::new(),
+        false => format!("podprobe validate {}", problem.file),
+    };
     finding(severity, place, &format!("{what}: {error}"), &way_out)
 }
 

@@ -192,11 +192,14 @@ impl Files {
             .flatten()
             .min();
         self.log_changes(&problems, &mut step);
+        let known = |file: &String| self.entries.get(Path::new(file));
+        let is_valid = |file: &String| known(file).is_some_and(KnownFile::is_valid);
         let refused = problems.iter().map(|(file, e)| FileProblem {
             file: file.clone(),
             error: e.join("; "),
             is_in_use: false,
             last_good_runs: outdated.contains(file),
+            is_valid: is_valid(file),
         });
         step.problems = refused.chain(self.not_enforced()).collect();
         // The sort is stable: for each file, its errors come before the texts about its parts without effect.
@@ -214,6 +217,7 @@ impl Files {
             error: entry.not_enforced.join("; "),
             is_in_use: true,
             last_good_runs: false,
+            is_valid: true,
         })
     }
 

@@ -16,6 +16,10 @@ pub struct FileProblem {
     /// True if pods or workloads of the file go on as its last good version has them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub last_good_runs: bool,
+    /// True if `podprobe validate` finds nothing wrong with the file, because the error is about what runs already. Such
+    /// an error says itself what to do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_valid: bool,
 }
 
 impl FileProblem {

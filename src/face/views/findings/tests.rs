@@ -332,6 +332,8 @@ fn a_refused_file_matters_more_when_nothing_of_it_runs() {
         problem("/p/two.yaml", "same pod", false),
         problem("/p/cron.yaml", "/p/cron.yaml:2:1: no", true),
     ];
+    let valid = json!({"file": "/p/valid.yaml", "error": "field is immutable", "lastGoodRuns": true, "isValid": true});
+    let problems = [problems.to_vec(), vec![valid]].concat();
     let (web, mut two) = (pod(running("True")), pod(running("True")));
     two["file"] = "/p/two.yaml".into();
     let snapshot = snapshot_of(&[web, two], &problems);
@@ -340,6 +342,8 @@ fn a_refused_file_matters_more_when_nothing_of_it_runs() {
         "Outdated /p/web.yaml: last good version runs: bad | podprobe validate /p/web.yaml",
         "Outdated /p/two.yaml: not in use: same pod | podprobe validate /p/two.yaml",
         "Outdated /p/cron.yaml:2:1: last good version runs: no | podprobe validate /p/cron.yaml",
+        // The error has the way out, and `validate` would find nothing.
+        "Outdated /p/valid.yaml: last good version runs: field is immutable | ",
     ];
     assert_eq!(said(&snapshot, json!(null), &[]), expected);
 }
