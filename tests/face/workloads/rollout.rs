@@ -136,6 +136,19 @@ fn the_history_is_kubectls() {
     world.check_failure("rollout history job/backup-29", 1, job);
 }
 
+#[test]
+fn the_history_says_that_revisions_were_lost() {
+    let mut lost = web();
+    lost["object"]["status"]["conditions"] =
+        json!([{"type": "HistoryLost", "status": "True", "message": "the others are gone"}]);
+    let world = World::new(vec![], vec![]);
+    world.set_workloads(1, &[lost]);
+    let said = world.run("rollout history deploy/web");
+    let none = "deployment.apps/web \nNo rollout history found.\n";
+    let lost = "deployment.apps/web: the others are gone\n";
+    check_output(&said, 0, none, lost);
+}
+
 pub(super) fn key(kind: WorkloadKind, name: &str) -> WorkloadKey {
     WorkloadKey {
         kind,
