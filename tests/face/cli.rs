@@ -62,6 +62,8 @@ pub(crate) struct Fake {
     pub(crate) config: Mutex<Value>,
     /// The events that a client has been told of.
     told: Mutex<Vec<Arc<Event>>>,
+    /// The versions after which clients have waited for a newer snapshot.
+    pub(crate) watched: Mutex<Vec<u64>>,
 }
 
 impl Fake {
@@ -81,6 +83,7 @@ impl Shown for Fake {
     }
 
     fn watch(&self, version: u64, ceiling: Duration) -> SnapshotUpdate {
+        self.watched.lock().unwrap().push(version);
         SnapshotUpdate::from(&*self.wait_newer(version, ceiling))
     }
 
@@ -334,6 +337,7 @@ impl World {
             answers: Mutex::default(),
             config: Mutex::new(json!({"nodeName": "edge"})),
             told: Mutex::default(),
+            watched: Mutex::default(),
         });
         let server = server::spawn(
             &Layout::new(root.path()).socket(),
