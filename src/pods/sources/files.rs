@@ -320,6 +320,7 @@ impl Files {
                         file: file.clone(),
                         warnings: [std::mem::take(&mut notes), warnings.clone()].concat(),
                         file_error: error.clone(),
+                        owner: None,
                     },
                 );
                 set.push(Arc::clone(pod));
@@ -384,6 +385,7 @@ impl Files {
                     file: path.display().to_string(),
                     warnings: [notes, &object.warnings].concat(),
                     file_error: entry.error(),
+                    owner: None,
                 },
             }
         };
