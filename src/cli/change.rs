@@ -4,6 +4,7 @@ use std::io::Write;
 
 use super::client::{Client, ClientError};
 use super::error::CliError;
+use crate::api::workload::WorkloadKind;
 use crate::face::views::workloads;
 use crate::workloads::view::{Change, ChangeRequest, WorkloadView};
 
@@ -18,12 +19,37 @@ pub(super) fn ask(
 ) -> Result<String, CliError> {
     let no_kind = || CliError::Failed(error("the daemon shows a workload of no known kind"));
     let workload = workloads::key(view).ok_or_else(no_kind)?;
+    if let Some(why) = belongs(view, &change) {
+        return Err(CliError::Failed(error(&why)));
+    }
     let request = ChangeRequest { workload, change };
     match client.change(&request) {
         Ok(changed) => Ok(changed.done),
         Err(ClientError::Refused(text)) => Err(CliError::Failed(refused(&request, &text))),
         Err(e) => Err(e.into()),
     }
+}
+
+/// Returns why a verb does not change a workload that a controller has made; None for a workload of a file.
+fn belongs(view: &WorkloadView, change: &Change) -> Option<String> {
+    let above = workloads::controller(&view.object).filter(|_| view.file.is_none())?;
+    let (kind, above_kind) = (workloads::kind(view)?, WorkloadKind::named(above.kind)?);
+    let resource = above_kind.resource();
+    let way_out = match change {
+        Change::Scale { .. } => "scale that".to_owned(),
+        Change::Rerun => format!(
+            "podprobe create job NAME --from={resource}/{} runs another",
+            above.name
+        ),
+        _ => "change that".to_owned(),
+    };
+    Some(format!(
+        "{} \"{}\" belongs to {}/{}: {way_out}",
+        workloads::plural(kind),
+        workloads::name(view),
+        workloads::word(above_kind),
+        above.name
+    ))
 }
 
 /// Returns kubectl's error for a change that the daemon refuses. A sentence that begins with its verb is about the

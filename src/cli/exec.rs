@@ -4,6 +4,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
 use super::client::Client;
@@ -11,10 +12,12 @@ use super::columns;
 use super::error::CliError;
 use super::logs::choose;
 use super::stream::{self, SUBPROTOCOL, Streams};
-use super::workload_pods::{self, Choice, Target};
+use super::workload_pods::{self, Choice, RUNNING_TIMEOUT, Target, running_timeout};
 use crate::face::server::request::encoded;
 use crate::face::views::PodView;
 
+/// The longest wait for a pod of a workload if there is no `--pod-running-timeout`.
+pub(super) const RUNNING: Duration = Duration::from_secs(60);
 const CONTAINER: Opt = Opt::value("container", Some('c'));
 const STDIN: Opt = Opt::flag("stdin", Some('i'));
 const TTY: Opt = Opt::flag("tty", Some('t'));
@@ -34,8 +37,10 @@ a workload, such as deployment/web: then it is a pod of it that is ready.
   -c, --container NAME     which container
   -i, --stdin              pass standard input on to it
   -t, --tty                give it a terminal; with -i for a shell: podprobe exec -it POD -- sh
+      --pod-running-timeout TIME
+                           the longest wait for a pod of a workload to start; default 1m
 ",
-    options: &[ROOT, NAMESPACE, CONTAINER, STDIN, TTY],
+    options: &[ROOT, NAMESPACE, CONTAINER, STDIN, TTY, RUNNING_TIMEOUT],
     run: |raw, _, err| {
         let args = parse_exec(raw).map_err(CliError::Usage)?;
         run(&args, err)
@@ -57,8 +62,10 @@ deployment/web: then it is a pod of it that is ready.
   -c, --container NAME     which container
   -i, --stdin              pass standard input on to it
   -t, --tty                this terminal is the container's
+      --pod-running-timeout TIME
+                           the longest wait for a pod of a workload to start; default 1m
 ",
-    options: &[ROOT, NAMESPACE, CONTAINER, STDIN, TTY],
+    options: &[ROOT, NAMESPACE, CONTAINER, STDIN, TTY, RUNNING_TIMEOUT],
     run: |raw, _, err| {
         let args = parse_attach(raw).map_err(CliError::Usage)?;
         run(&args, err)
@@ -78,6 +85,8 @@ pub struct Exec {
     pub container: Option<String>,
     /// The streams that `-i` and `-t` ask for.
     pub streams: Streams,
+    /// The longest wait for a pod of a workload.
+    pub running_timeout: Duration,
     /// Command to run; None attaches to the container.
     pub command: Option<Vec<String>>,
 }
@@ -113,14 +122,17 @@ fn common(raw: &Raw, pod: &str) -> Result<Exec, String> {
             stdin: raw.has("stdin"),
             tty: raw.has("tty"),
         },
+        running_timeout: running_timeout(raw, RUNNING)?,
         command: None,
     })
 }
 
 fn run(exec: &Exec, err: &mut dyn Write) -> Result<ExitCode, CliError> {
     let mut client = Client::connect(&exec.root)?;
-    let snapshot = client.snapshot()?;
-    let place = (&*snapshot, exec.namespace.as_deref());
+    let namespace = exec.namespace.as_deref();
+    let place = (exec.root.as_path(), namespace);
+    let snapshot = workload_pods::begun(&exec.pod, exec.running_timeout, &mut client, place)?;
+    let place = (&*snapshot, namespace);
     let pod = workload_pods::resolve(&exec.pod, Choice::Attach, &mut client, place, err)?;
     let (container, note) =
         choose::container(pod, exec.container.as_deref()).map_err(CliError::Failed)?;

@@ -11,7 +11,7 @@ mod offline;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use self::choose::Choice;
 use self::copy::{Form, Witness};
@@ -20,13 +20,16 @@ use super::client::{Client, ClientError};
 use super::error::CliError;
 use super::selector::Selector;
 use super::workload_names::Named;
-use super::workload_pods::{self, Choice as PodChoice, Target};
+use super::workload_pods::{self, Choice as PodChoice, RUNNING_TIMEOUT, Target, running_timeout};
 use super::{columns, names};
 use crate::base::clock::Time;
 use crate::base::clock::parse_go_duration;
 use crate::base::paths::Layout;
 use crate::engine::runtime::logs::LogOptions;
 use crate::face::views::PodView;
+
+/// The longest wait for a pod of a workload if there is no `--pod-running-timeout`.
+const RUNNING: Duration = Duration::from_secs(20);
 
 /// The verb `logs`.
 pub const VERB: args::Verb = args::Verb {
@@ -56,6 +59,8 @@ job/backup: then it is a pod of it that is ready, and stderr says which one.
       --timestamps         begin each line with its time
       --prefix             begin each line with pod and container
       --limit-bytes N      print at most N bytes of each container
+      --pod-running-timeout TIME
+                           the longest wait for a pod of a workload to start; default 20s
 ",
     options: &[
         ROOT,
@@ -72,6 +77,7 @@ job/backup: then it is a pod of it that is ready, and stderr says which one.
         Opt::flag("timestamps", None),
         Opt::flag("prefix", None),
         Opt::value("limit-bytes", None),
+        RUNNING_TIMEOUT,
     ],
     run: |raw, _, err| {
         let args = parse(raw, SystemTime::now()).map_err(CliError::Usage)?;
@@ -100,6 +106,8 @@ pub struct Logs {
     pub prefix: bool,
     /// The part of each log that is printed.
     pub options: LogOptions,
+    /// The longest wait for a pod of a workload.
+    pub running_timeout: Duration,
 }
 
 /// The pods to show logs of.
@@ -173,6 +181,7 @@ fn parse(raw: &Raw, now: SystemTime) -> Result<Logs, String> {
             limit_bytes: limit_bytes(raw)?,
             ..LogOptions::default()
         },
+        running_timeout: running_timeout(raw, RUNNING)?,
     })
 }
 
@@ -272,6 +281,9 @@ fn of_daemon(logs: &Logs, mut client: Client) -> Result<Chosen, CliError> {
             of_many(logs, names::in_namespace(&snapshot, namespace).filter(has))
         }
         Pods::Of { workload, all } => {
+            let target = Target::Workload(workload.clone());
+            let place = (logs.root.as_path(), namespace);
+            let snapshot = workload_pods::begun(&target, logs.running_timeout, &mut client, place)?;
             let list = client.workloads(None)?;
             let view = workload.find(&list.items, namespace);
             let view = view.map_err(CliError::Failed)?;
@@ -367,6 +379,7 @@ mod tests {
             previous: false,
             prefix: false,
             options: LogOptions::default(),
+            running_timeout: RUNNING,
         };
         check("logs a", logs.clone());
         check("logs pod/a", logs.clone());

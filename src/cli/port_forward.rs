@@ -25,7 +25,7 @@ use super::client::Client;
 use super::error::CliError;
 use super::exec;
 use super::terminal::say;
-use super::workload_pods::{self, Choice};
+use super::workload_pods::{self, Choice, RUNNING_TIMEOUT, running_timeout};
 use crate::face::server::web_socket::{Received, Socket};
 
 /// The largest number of open connections. The daemon accepts 64 connections from all its clients together.
@@ -53,8 +53,15 @@ chosen, of those that get traffic if there are any; of a workload, such as deplo
 with that pod. Ctrl-C ends it.
 
       --address ADDRESS    listen there in place of 127.0.0.1; everybody who reaches it reaches the pod
+      --pod-running-timeout TIME
+                           the longest wait for a pod of a workload to start; default 1m
 ",
-    options: &[ROOT, NAMESPACE, Opt::value("address", None)],
+    options: &[
+        ROOT,
+        NAMESPACE,
+        Opt::value("address", None),
+        RUNNING_TIMEOUT,
+    ],
     run: |raw, out, err| {
         let args = parse(raw).map_err(CliError::Usage)?;
         run(&args, out, err)
@@ -74,6 +81,8 @@ pub struct PortForward {
     ports: Vec<(Local, Port)>,
     /// Address to listen on.
     pub address: IpAddr,
+    /// The longest wait for a pod of a workload.
+    pub running_timeout: Duration,
 }
 
 fn parse(raw: &Raw) -> Result<PortForward, String> {
@@ -96,6 +105,7 @@ fn parse(raw: &Raw) -> Result<PortForward, String> {
         namespace: raw.namespace()?,
         ports: ports.iter().map(|p| pair(p)).collect::<Result<_, _>>()?,
         address,
+        running_timeout: running_timeout(raw, exec::RUNNING)?,
     })
 }
 
@@ -123,8 +133,14 @@ fn run(
     err: &mut dyn Write,
 ) -> Result<ExitCode, CliError> {
     let mut client = Client::connect(&forward.root)?;
-    let snapshot = client.snapshot()?;
     let namespace = forward.namespace.as_deref();
+    let snapshot = match &forward.to {
+        To::Pod(target) => {
+            let place = (forward.root.as_path(), namespace);
+            workload_pods::begun(target, forward.running_timeout, &mut client, place)?
+        }
+        To::Service(_) => client.snapshot()?,
+    };
     let (pod, service) = match &forward.to {
         To::Pod(target) => {
             let place = (&*snapshot, namespace);

@@ -4,19 +4,12 @@
 use std::io::{self, Write};
 
 use crate::face::views::Snapshot;
+use crate::pods::sources::FileProblem;
 
 /// Returns a line for each requested file with content that is not in use.
 pub fn problem_lines(snapshot: &Snapshot, asked: impl Fn(&str) -> bool) -> Vec<String> {
     let problems = snapshot.problems.iter().filter(|p| asked(&p.file));
-    let line = |problem: &crate::pods::sources::FileProblem| {
-        let mut pods = snapshot.pods.iter();
-        let runs = pods.any(|p| p.file == problem.file && p.file_error.is_some());
-        problem.line(match runs {
-            true => "last good version runs",
-            false => "not in use",
-        })
-    };
-    problems.map(line).collect()
+    problems.map(FileProblem::line).collect()
 }
 
 /// Writes a line for each requested file with content that is not in use.

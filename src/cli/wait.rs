@@ -422,11 +422,14 @@ fn run_for_pods(
         out.flush()?;
         Ok(waiting.left.is_empty())
     })?;
-    if let Some(last) = &last {
-        let lines = waiting.gave_up(last);
-        lines.iter().try_for_each(|line| writeln!(err, "{line}"))?;
-    }
-    Ok(last.is_none())
+    write_end(last.map(|last| waiting.gave_up(&last)), err)
+}
+
+/// Writes the lines about what has not reached the state, and returns false, if the time is over.
+fn write_end(gave_up: Option<Vec<String>>, err: &mut dyn Write) -> Result<bool, CliError> {
+    let mut lines = gave_up.iter().flatten();
+    lines.try_for_each(|line| writeln!(err, "{line}"))?;
+    Ok(gave_up.is_none())
 }
 
 #[cfg(test)]

@@ -1,21 +1,27 @@
 //! The pod that a word on the command line stands for, where the word may be a workload: `web`, `pod/web` or
 //! `deployment/web`. Of a workload it is the pod that kubectl would choose.
 //!
-//! Invariants: pure, except for [`resolve`], which asks the daemon for workloads and prints which pod it is.
+//! Invariants: pure, except for [`begun`] and [`resolve`], which ask the daemon.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
+use super::args::{Opt, Raw};
 use super::client::Client;
 use super::columns::string_map;
 use super::error::CliError;
 use super::workload_names::Named;
-use super::{columns, kinds, names};
+use super::{columns, follow, kinds, names};
 use crate::api::PodPhase;
-use crate::base::clock::Time;
+use crate::api::workload::LabelSelector;
+use crate::base::clock::{Moment, Time, parse_go_duration};
 use crate::face::views::workloads::{full_name, namespace, selector, time};
 use crate::face::views::{PodView, Snapshot};
+use crate::pods::admission::Rejection;
 use crate::workloads::view::WorkloadView;
 
 /// A pod or a workload on the command line.
@@ -73,6 +79,83 @@ pub fn resolve<'s>(
     Ok(pods[0])
 }
 
+/// Waits until a pod of the target has begun, at most for `limit`, and returns the pods as they are then. As with kubectl,
+/// only a workload is waited for. What may still come is not known of a pod that waits for a reason of its own, so that
+/// pod counts as one that has begun.
+///
+/// # Errors
+/// Returns a [`CliError`] if there is no such workload, or if the daemon cannot be asked.
+pub fn begun(
+    target: &Target,
+    limit: Duration,
+    client: &mut Client,
+    (root, namespace): (&Path, Option<&str>),
+) -> Result<Arc<Snapshot>, CliError> {
+    let snapshot = client.snapshot()?;
+    let Target::Workload(named) = target else {
+        return Ok(snapshot);
+    };
+    let list = client.workloads(None)?;
+    let view = named.find(&list.items, namespace);
+    let view = view.map_err(CliError::Failed)?;
+    let Some(selector) = selector(view) else {
+        return Ok(snapshot);
+    };
+    let has_one = |now: &Snapshot| selected(view, &selector, now).any(has_begun);
+    if has_one(&snapshot) {
+        return Ok(snapshot);
+    }
+    follow::pods(root, Moment::now() + limit, &mut |now| Ok(has_one(now)))?;
+    Ok(client.snapshot()?)
+}
+
+/// The option `--pod-running-timeout`.
+pub const RUNNING_TIMEOUT: Opt = Opt::value("pod-running-timeout", None);
+
+/// Parses `--pod-running-timeout`: the longest wait for a pod of a workload.
+///
+/// # Errors
+/// Returns a sentence if the time is not above zero, as kubectl wants it.
+pub fn running_timeout(raw: &Raw, default: Duration) -> Result<Duration, String> {
+    let Some(text) = raw.text(RUNNING_TIMEOUT.name)? else {
+        return Ok(default);
+    };
+    match parse_go_duration(&text) {
+        Ok(time) if !time.is_zero() => Ok(time),
+        Ok(_) => Err("--pod-running-timeout must be higher than zero".into()),
+        Err(e) => Err(format!("cannot use --pod-running-timeout: {e}")),
+    }
+}
+
+/// True unless the containers of the pod have yet to be created, without an error so far.
+fn has_begun(pod: &PodView) -> bool {
+    let status = &pod.status;
+    let all = status.init_container_statuses.iter();
+    let mut all = all.chain(&status.container_statuses);
+    let is_to_come = |reason: &str| matches!(reason, "ContainerCreating" | "PodInitializing");
+    status.phase != PodPhase::Pending
+        || Rejection::of(status).is_some()
+        || all.any(|container| match &container.state.waiting {
+            Some(waiting) => !is_to_come(&waiting.reason),
+            None => true,
+        })
+}
+
+/// Returns the pods that a workload selects.
+fn selected<'s>(
+    view: &WorkloadView,
+    selector: &LabelSelector,
+    snapshot: &'s Snapshot,
+) -> impl Iterator<Item = &'s PodView> {
+    let is_selected = move |pod: &&PodView| {
+        let labels = string_map(&pod.object["metadata"]["labels"]);
+        let owned = |(k, v): (&str, &str)| (k.to_owned(), v.to_owned());
+        let labels: BTreeMap<String, String> = labels.into_iter().map(owned).collect();
+        columns::namespace(pod) == namespace(view) && selector.matches(&labels)
+    };
+    snapshot.pods.iter().map(AsRef::as_ref).filter(is_selected)
+}
+
 /// Returns kubectl's sentence about the pod that was chosen.
 pub fn found(pods: &[&PodView]) -> String {
     let name = pods.first().map_or("", |pod| columns::name(pod));
@@ -94,14 +177,7 @@ pub fn of<'s>(
             "{name} has no pods of its own; name one of its jobs, which 'podprobe get jobs' lists"
         ));
     };
-    let is_selected = |pod: &&PodView| {
-        let labels = string_map(&pod.object["metadata"]["labels"]);
-        let owned = |(k, v): (&str, &str)| (k.to_owned(), v.to_owned());
-        let labels: BTreeMap<String, String> = labels.into_iter().map(owned).collect();
-        columns::namespace(pod) == namespace(view) && selector.matches(&labels)
-    };
-    let pods = snapshot.pods.iter().map(AsRef::as_ref);
-    let mut pods: Vec<&PodView> = pods.filter(is_selected).collect();
+    let mut pods: Vec<&PodView> = selected(view, &selector, snapshot).collect();
     pods.sort_by(|a, b| match choice {
         Choice::Logs => by_logging(a, b),
         Choice::Attach => by_activity(a, b),
@@ -216,6 +292,23 @@ mod tests {
         let pods = of(&workload("Deployment"), &snapshot, choice).unwrap();
         let names: Vec<&str> = pods.iter().map(|pod| columns::name(pod)).collect();
         assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn a_pod_has_begun_when_a_container_of_it_runs_or_cannot_be_created() {
+        #[track_caller]
+        fn check(phase: &str, state: Value, expected: bool) {
+            let mut pod = pod("a", phase, None, 0, 1);
+            pod["status"]["containerStatuses"][0]["state"] = state;
+            let pod: PodView = serde_json::from_value(pod).unwrap();
+            assert_eq!(has_begun(&pod), expected);
+        }
+        let waiting = |reason: &str| json!({"waiting": {"reason": reason}});
+        check("Pending", waiting("ContainerCreating"), false);
+        check("Pending", waiting("PodInitializing"), false);
+        check("Pending", waiting("ImagePullBackOff"), true);
+        check("Pending", json!({"running": {"startedAt": null}}), true);
+        check("Running", waiting("ContainerCreating"), true);
     }
 
     #[test]

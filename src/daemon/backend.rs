@@ -30,7 +30,6 @@ use crate::net::network::Networks;
 use crate::net::proxy::published::Published;
 use crate::net::services::view::ServiceView;
 use crate::pods::admission;
-use crate::pods::checkpoint::Checkpoint;
 use crate::pods::events::{Event, EventList};
 use crate::pods::eviction::Evictions;
 use crate::pods::kuberuntime::KubeRuntime;
@@ -65,7 +64,6 @@ pub(super) struct DaemonBackend {
     pub(super) prober: Arc<Prober>,
     pub(super) evictions: Arc<Evictions>,
     pub(super) restarts: Arc<Restarts>,
-    pub(super) checkpoint: Arc<Checkpoint>,
     pub(super) counted: Counted,
     /// Progress of the sync loop.
     pub(super) heartbeat: Arc<Heartbeat>,

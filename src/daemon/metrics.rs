@@ -21,7 +21,9 @@ use crate::engine::runtime::{RuntimePodStatus, RuntimeState};
 use crate::engine::stats::Disk;
 use crate::face::server::{Health, Metrics};
 use crate::face::views::kube_node::{NodeState, os_name, write_node};
-use crate::face::views::kube_state::{NodeLabels, ServiceState, write_pods, write_services};
+use crate::face::views::kube_state::{
+    NodeLabels, PodState, ServiceState, write_pods, write_services,
+};
 use crate::face::views::kube_workloads::write_workloads;
 use crate::pods::events::EventType;
 use crate::pods::sources::FileProblem;
@@ -64,7 +66,13 @@ impl DaemonBackend {
         let mut pods: Vec<(Arc<Pod>, Arc<PodStatus>)> = pods.into_iter().map(status).collect();
         let place = |pod: &Pod| (pod.metadata.namespace.clone(), pod.metadata.name.clone());
         pods.sort_by_cached_key(|(pod, _)| place(pod));
-        let states: Vec<_> = pods.iter().map(|(p, s)| (&**p, &**s)).collect();
+        let owners = self.sources.files.owners();
+        let states = pods.iter().map(|(pod, status)| PodState {
+            owner: owners.get(pod.uid()).map(|owner| &**owner),
+            pod,
+            status,
+        });
+        let states: Vec<PodState<'_>> = states.collect();
         let node = NodeLabels {
             name: &self.settings.node_name,
             ip: self.settings.node_ip,
@@ -72,8 +80,8 @@ impl DaemonBackend {
         write_pods(&states, node, out);
         write_workloads(&self.sources.board.read().to_read(), out);
         self.write_node(out);
-        let active = states.iter().filter(|(_, s)| !s.phase.is_terminal());
-        let active: Vec<&Pod> = active.map(|(pod, _)| *pod).collect();
+        let active = states.iter().filter(|s| !s.status.phase.is_terminal());
+        let active: Vec<&Pod> = active.map(|state| state.pod).collect();
         write_pod_counts(states.len(), active.len(), out);
         let running = self.pleg.cache().all();
         write_running(&running, out);
@@ -290,8 +298,7 @@ mod tests {
     fn a_file_s_name_does_nothing_to_a_terminal() {
         let problem = FileProblem {
             file: "/p/\u{1b}]0;x\u{7}\u{202e}a\nb.yaml".into(),
-            error: String::new(),
-            is_in_use: false,
+            ..FileProblem::default()
         };
         let mut out = String::new();
         write_problems(

@@ -30,7 +30,7 @@ use crate::engine::stats::{self, Stats};
 use crate::net::network::Networks;
 use crate::net::proxy::published::Published;
 use crate::pods::admission;
-use crate::pods::checkpoint::{self, Checkpoint, Restored};
+use crate::pods::checkpoint::{self, Restored};
 use crate::pods::container_config::{NodeFacts, huge_pages, kernel_version};
 use crate::pods::controllers::{self, ImagesAhead, NodeView, PodOutlet};
 use crate::pods::eviction::Evictions;
@@ -96,7 +96,7 @@ impl Shared {
         let evictions = Evictions::open(layout, pods_with_data, ceiling, wake.pod_evicted);
         forget_those_that_began_anew(&mut restored, &evictions);
         let has_statuses = !restored.statuses.is_empty();
-        let pods = PodStores::new(restored);
+        let pods = PodStores::new(restored, layout.checkpoint());
         let (all, feed) = (sources(settings), pods.feed.clone());
         let shared = Shared {
             sources: SourceStores::new(all, feed, wake.objects_changed),
@@ -179,7 +179,6 @@ impl Made {
         engine: &Engine,
     ) -> DaemonBackend {
         let shared = &self.shared;
-        let checkpoint = Checkpoint::new(layout.checkpoint(), shared.pods.statuses.clone());
         DaemonBackend {
             settings: settings.clone(),
             layout: layout.clone(),
@@ -197,7 +196,6 @@ impl Made {
             prober: self.prober.clone(),
             evictions: shared.evictions.clone(),
             restarts: shared.restarts.clone(),
-            checkpoint: Arc::new(checkpoint),
             counted: shared.counted.clone(),
             heartbeat: Arc::default(),
             roster: Arc::default(),
@@ -225,7 +223,6 @@ impl Made {
         settings: &Settings,
         layout: &Layout,
         outlet: Outlet,
-        checkpoint: Arc<Checkpoint>,
         stopped: Receiver<()>,
     ) -> controllers::manager::Deps {
         let shared = &self.shared;
@@ -240,7 +237,7 @@ impl Made {
             running: Box::new(RuntimeCache(self.pleg.clone())),
             pods: shared.pods.manager.clone(),
             statuses: shared.pods.statuses.clone(),
-            checkpoint,
+            checkpoint: shared.pods.checkpoint.clone(),
             workers: self.workers.clone(),
             feed: shared.pods.feed.clone(),
             outlet: PodOutlet::new(outlet, settings.node_name.clone(), stopped),

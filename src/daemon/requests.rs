@@ -178,10 +178,10 @@ impl DaemonBackend {
     /// is killed right after the answer. The conditions are stored even if nothing has changed, because another
     /// client's change may not be on the disk yet. Returns the text of an error.
     fn store_conditions(&self) -> Option<String> {
-        let e = self.checkpoint.save().err()?;
+        let e = self.pods.checkpoint.save().err()?;
         Some(format!(
             "cannot write {}: {e}",
-            self.checkpoint.path().display()
+            self.pods.checkpoint.path().display()
         ))
     }
 }

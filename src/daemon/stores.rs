@@ -1,5 +1,6 @@
 //! The stores of pods and of pod sources. Many parts of the daemon write to these stores, and more parts read them.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
@@ -7,7 +8,7 @@ use crossbeam_channel::Sender;
 use crate::api::PodSource;
 use crate::base::change_feed::{Aspect, ChangeFeed};
 use crate::face::views::Records;
-use crate::pods::checkpoint::Restored;
+use crate::pods::checkpoint::{Checkpoint, Restored};
 use crate::pods::controllers::Board;
 use crate::pods::events::Recorder;
 use crate::pods::manager::PodManager;
@@ -25,19 +26,23 @@ pub(super) struct PodStores {
     /// Pods that should run.
     pub(super) manager: Arc<PodManager>,
     pub(super) statuses: Arc<StatusManager>,
+    /// Writer of the statuses to the disk.
+    pub(super) checkpoint: Arc<Checkpoint>,
     /// Records of the runs of probes.
     pub(super) records: Arc<Records>,
 }
 
 impl PodStores {
-    /// Makes the stores with the data of an earlier daemon.
-    pub(super) fn new(restored: Restored) -> Self {
+    /// Makes the stores with the data of an earlier daemon. Statuses are written to the file `checkpoint`.
+    pub(super) fn new(restored: Restored, checkpoint: PathBuf) -> Self {
         let feed = Arc::new(ChangeFeed::default());
         let statuses = StatusManager::new(restored.statuses, feed.clone());
+        let statuses = Arc::new(statuses.with_ages(restored.ages));
         Self {
             recorder: Arc::new(Recorder::new(feed.clone())),
             manager: Arc::new(PodManager::new(feed.clone())),
-            statuses: Arc::new(statuses.with_ages(restored.ages)),
+            checkpoint: Arc::new(Checkpoint::new(checkpoint, statuses.clone())),
+            statuses,
             records: Arc::default(),
             feed,
         }

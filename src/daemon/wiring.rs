@@ -123,7 +123,7 @@ pub(super) fn start(
     let outlet = || shared.sources.outlet(&shared.pods, &senders.updates);
     let threads = Threads {
         sync_loop: (sync_loop, senders.stop),
-        checkpoint: start_checkpoint(backend.checkpoint.clone(), made.prober.clone(), roster)?,
+        checkpoint: start_checkpoint(shared.pods.checkpoint.clone(), made.prober.clone(), roster)?,
         files: start_file_source(settings, layout, outlet(), last.pods, roster)?,
         url: start_http_source(settings, layout, outlet(), roster)?,
         exits: start_exit_listener(layout, pleg.clone(), roster)?,
@@ -138,13 +138,7 @@ pub(super) fn start(
         proxy: start_proxy(settings, layout, shared, &engine, removal.clone(), roster)?,
         network: start_network_watch(engine.networks, engine.sandboxes, roster)?,
         health: start_health(settings, shared, roster)?,
-        controllers: start_controllers(
-            settings,
-            layout,
-            (&made, &backend.checkpoint),
-            outlet(),
-            roster,
-        )?,
+        controllers: start_controllers(settings, layout, &made, outlet(), roster)?,
         wall_clock: start_wall_clock(shared, roster)?,
         // The server starts last. So clients get no answer before the other threads have cleared away old data.
         server: start_server(settings, layout, backend.clone())?,
@@ -293,13 +287,12 @@ fn start_checkpoint(
 fn start_controllers(
     settings: &Settings,
     layout: &Layout,
-    (made, checkpoint): (&Made, &Arc<Checkpoint>),
+    made: &Made,
     outlet: Outlet,
     roster: &Roster,
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);
-    let checkpoint = checkpoint.clone();
-    let deps = made.of_the_controllers(settings, layout, outlet, checkpoint, stopped.clone());
+    let deps = made.of_the_controllers(settings, layout, outlet, stopped.clone());
     let thread = controllers::manager::spawn(deps, stopped, roster)
         .map_err(cannot("start the thread controllers"))?;
     Ok((thread, stop))

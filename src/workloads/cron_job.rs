@@ -364,7 +364,7 @@ impl Look<'_> {
         if existing.is_some_and(|existing| !existing.is_ours) {
             return None;
         }
-        self.step.state.start(&job, existing.is_some());
+        self.step.state.start(&job, existing);
         if existing.is_none() {
             self.normal("SuccessfulCreate", format!("Created job {}", job.name));
             self.step.create = Some(job);

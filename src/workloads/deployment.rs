@@ -28,8 +28,8 @@ pub use progress::DOES_NOT_FIT;
 pub use rollback::{OnDeadline, UndoTarget, undo_target, wants_way_back};
 pub use state::{DeploymentState, SetRecord};
 pub use status::{
-    AVAILABLE, DeploymentCondition, DeploymentStatus, PROGRESSING, REPLICA_FAILURE, ROLLED_BACK,
-    SURGE_LOWERED,
+    AVAILABLE, DeploymentCondition, DeploymentStatus, HISTORY_LOST, PROGRESSING, REPLICA_FAILURE,
+    ROLLED_BACK, SURGE_LOWERED,
 };
 use sync::Sync;
 

@@ -24,11 +24,13 @@ pub(super) fn state(
     pods: &[KnownPod],
     is_lost: bool,
 ) -> WorkloadState {
-    WorkloadState::begin(
-        workload,
-        controller(workload, pods, is_lost),
-        world.wall.now,
-    )
+    let mut controller = controller(workload, pods, is_lost);
+    if let ControllerState::Deployment(of) = &mut controller
+        && (is_lost || !of.sets.is_empty())
+    {
+        of.say_history_is_lost(world.now);
+    }
+    WorkloadState::begin(workload, controller, world.wall.now)
 }
 
 /// Returns the state in which a controller begins. `is_lost` is true if there was a state that cannot be read.
@@ -118,5 +120,58 @@ fn template_of(workload: &Workload, pod: &PodRecord) -> Value {
     match super::template::are_equal(&rebuilt, &written) {
         true => written,
         false => rebuilt,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::workloads::deployment::HISTORY_LOST;
+    use crate::workloads::step::test_world::TestWorld;
+    use serde_json::{Value, json};
+
+    fn deployment(image: &str) -> Value {
+        let containers = json!([{"name": "c", "image": image}]);
+        let template =
+            json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}});
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+            "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}})
+    }
+
+    /// Returns the message of the condition HistoryLost.
+    fn told(world: &TestWorld) -> Option<String> {
+        let mut conditions = world.last.views[0].object["status"]["conditions"]
+            .as_array()?
+            .iter();
+        let lost = conditions.find(|it| it["type"] == HISTORY_LOST)?;
+        lost["message"].as_str().map(str::to_owned)
+    }
+
+    #[test]
+    fn a_deployment_whose_state_was_lost_says_that_its_revisions_begin_anew() {
+        let mut world = TestWorld::new(deployment("i:1"));
+        for image in ["i:1", "i:2", "i:3"] {
+            world.edit(deployment(image));
+            world.settle();
+            world.ready(image);
+            world.settle();
+            world.remove_deleted();
+            world.settle();
+        }
+        let revisions = |world: &TestWorld| {
+            let all = world.last.views[0].revisions.iter();
+            all.map(|it| it.revision).collect::<Vec<_>>()
+        };
+        assert_eq!((revisions(&world), told(&world)), (vec![1, 2, 3], None));
+        world.state = None;
+        world.settle();
+        assert_eq!(revisions(&world), [1]);
+        let message = told(&world).unwrap();
+        assert!(message.contains("revisions without pods are gone"));
+        world.edit(deployment("i:4"));
+        world.settle();
+        assert!(told(&world).is_some(), "also after the next rollout");
+        let events = world.events.iter();
+        let events: Vec<_> = events.filter(|it| it.starts_with(HISTORY_LOST)).collect();
+        assert_eq!(events, [&format!("{HISTORY_LOST} {message}")]);
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct Fake {
     pub(crate) config: Mutex<Value>,
     /// The events that a client has been told of.
     told: Mutex<Vec<Arc<Event>>>,
+    /// The versions after which clients have waited for a newer snapshot.
+    pub(crate) watched: Mutex<Vec<u64>>,
 }
 
 impl Fake {
@@ -81,6 +83,7 @@ impl Shown for Fake {
     }
 
     fn watch(&self, version: u64, ceiling: Duration) -> SnapshotUpdate {
+        self.watched.lock().unwrap().push(version);
         SnapshotUpdate::from(&*self.wait_newer(version, ceiling))
     }
 
@@ -334,6 +337,7 @@ impl World {
             answers: Mutex::default(),
             config: Mutex::new(json!({"nodeName": "edge"})),
             told: Mutex::default(),
+            watched: Mutex::default(),
         });
         let server = server::spawn(
             &Layout::new(root.path()).socket(),
@@ -1053,7 +1057,7 @@ fn files_with_problems_follow_the_table() {
     old["fileError"] = "spec: bad".into();
     let problems = vec![
         json!({"file": "/pods/new.json", "error": "line 3: no"}),
-        json!({"file": "/pods/web.json", "error": "spec: bad"}),
+        json!({"file": "/pods/web.json", "error": "spec: bad", "lastGoodRuns": true}),
     ];
     let world = World::new(vec![old], problems);
     let output = world.run("get pods");
@@ -1106,7 +1110,7 @@ fn a_pod_by_name_comes_without_the_problems_of_other_files() {
     old["fileError"] = "spec: bad".into();
     let problems = vec![
         json!({"file": "/pods/new.json", "error": "line 3: no"}),
-        json!({"file": "/pods/web.json", "error": "spec: bad"}),
+        json!({"file": "/pods/web.json", "error": "spec: bad", "lastGoodRuns": true}),
     ];
     let world = World::new(vec![old, pod("default", "db")], problems);
     assert_eq!(text(&world.run("get pods db").stderr), "");

@@ -28,6 +28,8 @@ on_one![
     each_completion_of_a_job_runs_once_over_many_kills,
     a_stateful_set_keeps_names_and_claims,
     a_deleted_pod_is_replaced_and_a_removed_file_ends_all,
+    the_ages_of_a_wait_are_made_anew_while_nothing_changes,
+    a_step_that_cannot_be_written_is_told_and_made_later,
 ];
 
 /// A pod template of the test's own image: its pods note their start under `name`.
@@ -394,5 +396,60 @@ fn a_deleted_pod_is_replaced_and_a_removed_file_ends_all(node: &Node) {
     });
     let records = std::fs::read_dir(node.layout.made_pods()).unwrap();
     assert_eq!(records.count(), 0);
+    day.end();
+}
+
+/// The new version never becomes ready, and nothing else happens: the sentence about the wait grows older all the same.
+fn the_ages_of_a_wait_are_made_anew_while_nothing_changes(node: &Node) {
+    let day = Day::begin(node);
+    let version = |version: &str, probe: &str| {
+        let mut made = deployment(&day, version, probe);
+        made["metadata"]["annotations"] = json!({});
+        made["spec"]["progressDeadlineSeconds"] = 600.into();
+        made
+    };
+    day.put("web", version("1", "/tmp/noted"));
+    wait_version(&day, "web", "1");
+    day.put("web", version("2", "/no/such/file"));
+    let age = || {
+        let said = day.says(&["describe", "deploy/web"]);
+        let (_, after) = said.split_once("0 of 1 new pods ready for ")?;
+        after.split_once(" s of 600 s")?.0.parse::<u64>().ok()
+    };
+    for seconds in [3, 6, 9] {
+        support::wait_until("the sentence to be made anew", || {
+            age().is_some_and(|age| age >= seconds)
+        });
+    }
+    day.end();
+}
+
+/// The place of the states is taken by a file, so that nothing can be written there.
+fn a_step_that_cannot_be_written_is_told_and_made_later(node: &Node) {
+    let day = Day::begin(node);
+    day.put("web", deployment(&day, "1", "/tmp/noted"));
+    let first = wait_version(&day, "web", "1");
+    let (states, away) = (
+        node.layout.workloads(),
+        node.layout.root().join("states-away"),
+    );
+    std::fs::rename(&states, &away).unwrap();
+    std::fs::write(&states, "").unwrap();
+    day.put("web", deployment(&day, "2", "/tmp/noted"));
+    let why = format!(
+        "it stays as it is, because what it needs next cannot be written below {}: ",
+        states.display()
+    );
+    support::wait_until("people to be told", || {
+        day.says(&["describe", "deploy/web"]).contains(&why)
+    });
+    let status = day.client(&["status"]);
+    let status = String::from_utf8(status.stdout).unwrap();
+    let told = format!("deployment/web: {why}");
+    assert!(status.contains(&told), "{status}");
+    assert_eq!(wait_version(&day, "web", "1"), first);
+    std::fs::remove_file(&states).unwrap();
+    std::fs::rename(&away, &states).unwrap();
+    wait_version(&day, "web", "2");
     day.end();
 }

@@ -23,6 +23,7 @@ use crate::cli::pod_files::Watched;
 use crate::face::views::findings::of_pod;
 use crate::face::views::{PodView, Snapshot};
 use crate::pods::admission::Rejection;
+use crate::pods::sources::FileProblem;
 use crate::pods::status::DELETED;
 use crate::workloads::view::WorkloadList;
 
@@ -84,11 +85,11 @@ impl Expected {
     fn refused(&self, now: &Snapshot, before: Option<&Snapshot>) -> Option<String> {
         let is_ours = |file: &str| self.files.iter().any(|f| f == Path::new(file));
         let mut problems = now.problems.iter().filter(|p| !p.is_in_use);
-        let told = |p: &&crate::pods::sources::FileProblem| {
+        let told = |p: &&FileProblem| {
             let is_old = before.is_some_and(|before| before.problems.contains(p));
             is_ours(&p.file) && !is_old
         };
-        problems.find(told).map(|p| p.line("not in use"))
+        problems.find(told).map(FileProblem::line)
     }
 }
 

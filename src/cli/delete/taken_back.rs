@@ -20,9 +20,9 @@ use crate::cli::error::CliError;
 use crate::cli::output::yaml;
 use crate::cli::pod_files::{self, Input, Objects, Watched, objects, way_out};
 use crate::face::server::protocol::DeleteTarget;
-use crate::face::views::PodView;
 use crate::face::views::workloads::{controller, full_name};
-use crate::workloads::view::WorkloadView;
+use crate::face::views::{PodView, Snapshot};
+use crate::workloads::view::{WorkloadList, WorkloadView};
 
 /// The longest time to wait until the daemon has seen that a file is gone.
 const SEEN: Duration = Duration::from_secs(2);
@@ -116,62 +116,112 @@ pub(super) fn remove(
     let (snapshot, list) = (client.snapshot()?, client.workloads(None)?);
     let there = watched.all_there(&snapshot, &list)?;
     let plan = plan(wanted, &there, is_named).map_err(CliError::Failed)?;
-    let mut failed = false;
-    for pod in &snapshot.pods {
-        let is_kept = plan.kept.contains(Path::new(&pod.file));
-        let is_removed = plan.removed.contains(Path::new(&pod.file));
-        if pod.terminating || controller(&pod.object).is_some() {
-            continue;
-        }
-        if is_kept {
-            failed |= !super::one(args, pod, client, out, err)?;
-        } else if is_removed && args.grace.is_some() {
-            // The pod is deleted first, because the removal of a file cannot carry a grace period.
-            shorten(args, pod, client, err)?;
-        }
-    }
-    for view in list.items.iter().filter(|v| is_in(v, &plan.kept)) {
-        failed = true;
-        let (name, file) = (full_name(view), view.file.as_deref().unwrap_or_default());
-        writeln!(
-            err,
-            "{name} stays: -f names its own file, which is never removed by this; remove {file}"
-        )?;
-    }
-    for file in &plan.removed {
-        let cannot = |e| {
-            let way_out = way_out(&e);
-            CliError::Failed(format!("cannot remove {}: {e}{way_out}", file.display()))
-        };
-        fs::remove_file(file).map_err(cannot)?;
-        for object in there.get(file).into_iter().flat_map(|all| all.keys()) {
-            writeln!(out, "{}", super::deleted(object))?;
-        }
-    }
-    out.flush()?;
+    let removal = Removal {
+        args,
+        snapshot: &snapshot,
+        list: &list,
+        plan: &plan,
+    };
+    let mut failed = !removal.end_pods(client, (out, err))?;
+    failed |= !removal.name_workloads_that_stay(err)?;
+    removal.remove_files(&there, out)?;
     drop(alone);
     until_seen(&plan.removed, client)?;
     for object in plan.missing.iter().filter(|_| !args.ignore_not_found) {
         failed = true;
         writeln!(err, "{object} not found")?;
     }
-    let removed = list.items.iter().filter(|v| is_in(v, &plan.removed));
-    let removed: Vec<&WorkloadView> = removed.collect();
-    let going = gone::of_workloads(&removed, &list, &*client.snapshot()?);
-    if args.grace.is_some() {
-        // Before its file is gone, a workload would replace the pod.
-        for pod in &going {
-            shorten(args, &pod.view, client, err)?;
+    Ok(removal.wait_until_gone(client, err)? && !failed)
+}
+
+/// A removal under way: what was there before it, and what is to go.
+struct Removal<'a> {
+    args: &'a Delete,
+    snapshot: &'a Snapshot,
+    list: &'a WorkloadList,
+    plan: &'a Plan,
+}
+
+impl Removal<'_> {
+    /// Ends the pods whose file stays, and shortens the end of those whose file goes. Returns false if the daemon refuses
+    /// to end a pod.
+    fn end_pods(
+        &self,
+        client: &mut Client,
+        (out, err): (&mut dyn Write, &mut dyn Write),
+    ) -> Result<bool, CliError> {
+        let mut are_ended = true;
+        for pod in &self.snapshot.pods {
+            if pod.terminating || controller(&pod.object).is_some() {
+                continue;
+            }
+            if self.plan.kept.contains(Path::new(&pod.file)) {
+                are_ended &= super::one(self.args, pod, client, out, err)?;
+            } else if self.is_removed(pod) && self.args.grace.is_some() {
+                // The pod is deleted first, because the removal of a file cannot carry a grace period.
+                shorten(self.args, pod, client, err)?;
+            }
         }
+        Ok(are_ended)
     }
-    let pods = snapshot.pods.iter();
-    let pods =
-        pods.filter(|p| args.wait == Some(true) && plan.removed.contains(Path::new(&p.file)));
-    let pods = pods
-        .filter(|p| controller(&p.object).is_none())
-        .map(gone::of_pod);
-    let are_gone = gone::wait(args, going.into_iter().chain(pods).collect(), err)?;
-    Ok(!failed && are_gone)
+
+    fn is_removed(&self, pod: &PodView) -> bool {
+        self.plan.removed.contains(Path::new(&pod.file))
+    }
+
+    /// Names the workloads whose file stays. Returns false if there are any.
+    fn name_workloads_that_stay(&self, err: &mut dyn Write) -> Result<bool, CliError> {
+        let all = self.list.items.iter();
+        let mut are_none = true;
+        for view in all.filter(|view| is_in(view, &self.plan.kept)) {
+            are_none = false;
+            let (name, file) = (full_name(view), view.file.as_deref().unwrap_or_default());
+            writeln!(
+                err,
+                "{name} stays: -f names its own file, which is never removed by this; remove {file}"
+            )?;
+        }
+        Ok(are_none)
+    }
+
+    /// Removes the files, and prints what goes with each.
+    fn remove_files<C>(
+        &self,
+        there: &BTreeMap<PathBuf, Objects<C>>,
+        out: &mut dyn Write,
+    ) -> Result<(), CliError> {
+        for file in &self.plan.removed {
+            let cannot = |e| {
+                let way_out = way_out(&e);
+                CliError::Failed(format!("cannot remove {}: {e}{way_out}", file.display()))
+            };
+            fs::remove_file(file).map_err(cannot)?;
+            for object in there.get(file).into_iter().flat_map(|all| all.keys()) {
+                writeln!(out, "{}", super::deleted(object))?;
+            }
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Waits until the pods are gone. Returns false if the time is over.
+    fn wait_until_gone(&self, client: &mut Client, err: &mut dyn Write) -> Result<bool, CliError> {
+        let removed = self.list.items.iter();
+        let removed = removed.filter(|view| is_in(view, &self.plan.removed));
+        let removed: Vec<&WorkloadView> = removed.collect();
+        let mut going = gone::of_workloads(&removed, self.list, &*client.snapshot()?);
+        if self.args.grace.is_some() {
+            // Before its file is gone, a workload would replace the pod.
+            for pod in &going {
+                shorten(self.args, &pod.view, client, err)?;
+            }
+        }
+        if self.args.wait == Some(true) {
+            let pods = self.snapshot.pods.iter();
+            let own = pods.filter(|p| self.is_removed(p) && controller(&p.object).is_none());
+            going.extend(own.map(gone::of_pod));
+        }
+        gone::wait(self.args, going, err)
+    }
 }
 
 fn is_in(view: &WorkloadView, files: &BTreeSet<PathBuf>) -> bool {

@@ -128,7 +128,7 @@ pub fn run(describe: &Describe, out: &mut dyn Write, err: &mut dyn Write) -> Res
         .filter(|_| describe.names.is_empty() && describe.selector.is_none())
         .filter(|p| !snapshot.pods.iter().any(|v| v.file == p.file));
     for problem in without_pod {
-        writeln!(err, "{}", problem.line("not in use"))?;
+        writeln!(err, "{}", problem.line())?;
     }
     Ok(())
 }
@@ -162,9 +162,7 @@ fn with_problems(e: names::NameError, snapshot: &Snapshot, name: &str) -> CliErr
         .problems
         .iter()
         .filter(|p| p.file.contains(name) || p.error.contains(name));
-    let lines: String = about
-        .map(|p| format!("\n{}", p.line("not in use")))
-        .collect();
+    let lines: String = about.map(|p| format!("\n{}", p.line())).collect();
     CliError::Failed(format!("{e}{lines}"))
 }
 

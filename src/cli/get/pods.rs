@@ -63,11 +63,12 @@ pub fn find(get: &Get, snapshot: &Snapshot, now: Time) -> Result<Found, CliError
     Ok(found)
 }
 
-/// Returns the first problem of each refused file that has no pod in the list.
+/// Returns the first problem of each refused file that has no pod in the list, and of which nothing runs.
 fn refused_files(snapshot: &Snapshot) -> Vec<&FileProblem> {
     let of_pods: BTreeSet<&str> = snapshot.pods.iter().map(|p| p.file.as_str()).collect();
     let mut seen = of_pods;
-    let problems = snapshot.problems.iter().filter(|p| !p.is_in_use);
+    let problems = snapshot.problems.iter();
+    let problems = problems.filter(|p| !p.is_in_use && !p.last_good_runs);
     problems.filter(|p| seen.insert(p.file.as_str())).collect()
 }
 
@@ -174,6 +175,7 @@ mod tests {
             file: "/p/shop.yaml".into(),
             error: "NetworkPolicy \"web\": not run here".into(),
             is_in_use: true,
+            ..FileProblem::default()
         }];
         let found = find(&Get::default(), &snapshot, Time::now()).unwrap();
         assert_eq!(found.refused, []);

@@ -233,6 +233,7 @@ mod tests {
             previous: words.get(2).is_some(),
             prefix: false,
             options: LogOptions::default(),
+            running_timeout: super::super::RUNNING,
         }
     }
 

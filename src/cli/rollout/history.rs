@@ -13,6 +13,7 @@ use crate::cli::describe::template;
 use crate::cli::error::CliError;
 use crate::cli::tabwriter;
 use crate::face::views::workloads;
+use crate::workloads::deployment::HISTORY_LOST;
 use crate::workloads::template::with_defaults;
 use crate::workloads::view::WorkloadView;
 
@@ -31,7 +32,14 @@ pub(super) fn all(
     }
     for view in views {
         match text(view, revision) {
-            Ok(text) => out.write_all(text.as_bytes())?,
+            Ok(text) => {
+                out.write_all(text.as_bytes())?;
+                // A person who looks for an older revision reads here why there is none.
+                if let Some(lost) = workloads::condition(&view.object, HISTORY_LOST) {
+                    let message = lost["message"].as_str().unwrap_or_default();
+                    writeln!(err, "{}: {message}", workloads::full_name(view))?;
+                }
+            }
             Err(why) => {
                 failed = true;
                 writeln!(err, "{}", error(&why))?;

@@ -7,7 +7,7 @@ use std::io::Write;
 
 use serde_json::Value;
 
-use super::{Goal, Wait, refused};
+use super::{Goal, Wait, refused, write_end};
 use crate::api::workload::WorkloadKind;
 use crate::base::clock::Moment;
 use crate::cli::client::Client;
@@ -52,11 +52,7 @@ pub(super) fn run(
         out.flush()?;
         Ok(waiting.left.is_empty())
     })?;
-    if let Some(last) = &last {
-        let lines = waiting.gave_up(last);
-        lines.iter().try_for_each(|line| writeln!(err, "{line}"))?;
-    }
-    Ok(last.is_none())
+    write_end(last.map(|last| waiting.gave_up(&last)), err)
 }
 
 /// Does not wait for a workload whose file is refused.

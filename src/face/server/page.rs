@@ -165,12 +165,7 @@ fn files(facts: &Facts<'_>) -> String {
     }
     let mut out = String::from("<h2>Refused files</h2>\n<ul>\n");
     for problem in problems.iter().take(MAX_ITEMS) {
-        let of_it = |pod: &Arc<PodView>| pod.file == problem.file && pod.file_error.is_some();
-        let what = match snapshot.pods.iter().any(of_it) {
-            true => "last good version runs",
-            false => "not in use",
-        };
-        out += &format!("<li class=\"bad\">{}</li>\n", text(&problem.line(what)));
+        out += &format!("<li class=\"bad\">{}</li>\n", text(&problem.line()));
     }
     out + "</ul>\n" + &html::left_out(problems.len(), MAX_ITEMS, "file")
 }

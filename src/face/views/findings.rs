@@ -142,19 +142,18 @@ fn file(snapshot: &Snapshot, problem: &FileProblem) -> Finding {
         // The error text has the way out.
         return finding(Severity::NotRun, &problem.file, &problem.error, "");
     }
-    let of_it = || snapshot.pods.iter().filter(|p| p.file == problem.file);
-    let severity = match of_it().next() {
-        Some(_) => Severity::Outdated,
-        None => Severity::Refused,
+    let has_pods = || snapshot.pods.iter().any(|p| p.file == problem.file);
+    let severity = match problem.last_good_runs || has_pods() {
+        true => Severity::Outdated,
+        false => Severity::Refused,
     };
-    let what = match of_it().any(|p| p.file_error.is_some()) {
-        true => "last good version runs",
-        false => "not in use",
-    };
-    let line = problem.line(what);
+    let (line, what) = (problem.line(), problem.word());
     let parts = line.split_once(&format!(": {what}: "));
     let (place, error) = parts.unwrap_or((&problem.file, &problem.error));
-    let way_out = format!("podprobe validate {}", problem.file);
+    let way_out = match problem.is_valid {
+        true => String::new(),
+        false => format!("podprobe validate {}", problem.file),
+    };
     finding(severity, place, &format!("{what}: {error}"), &way_out)
 }
 

@@ -5,18 +5,26 @@
 
 use std::net::IpAddr;
 
-use super::workloads::controller;
 use crate::api::pod::{ContainerType, Listed, RestartPolicy};
 use crate::api::service::Service;
 use crate::api::status::ContainerStateTerminated;
-use crate::api::{Container, ContainerStatus, Pod, PodPhase, PodSource, PodStatus};
+use crate::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus};
 use crate::base::clock::Time;
 use crate::base::metrics::{Family, Kind, pairs};
 use crate::net::services::table::{Backends, ServiceTable};
 use crate::net::services::view::type_name;
+use crate::workloads::Owner;
 
 /// A pod and its status.
-pub type PodState<'a> = (&'a Pod, &'a PodStatus);
+#[derive(Clone, Copy, Debug)]
+pub struct PodState<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// The status of the pod.
+    pub status: &'a PodStatus,
+    /// The controller that has made the pod; None for a static pod.
+    pub owner: Option<&'a Owner>,
+}
 
 /// The labels of the node.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +56,7 @@ struct OfPod<'a> {
     /// The labels of the pod: `namespace="…",pod="…",uid="…"`.
     pairs: String,
     /// Kind and name of the owner.
-    owner: (String, String),
+    owner: (&'a str, &'a str),
     pod: &'a Pod,
     status: &'a PodStatus,
     containers: Vec<OfContainer<'a>>,
@@ -63,7 +71,8 @@ struct OfContainer<'a> {
 }
 
 impl<'a> OfPod<'a> {
-    fn new((pod, status): PodState<'a>, node: &str) -> Self {
+    fn new(state: PodState<'a>, node: &'a str) -> Self {
+        let PodState { pod, status, owner } = state;
         let m = &pod.metadata;
         let of_pod = pairs(&[
             ("namespace", &m.namespace),
@@ -82,22 +91,11 @@ impl<'a> OfPod<'a> {
         Self {
             containers: pod.spec.listed().map(container).collect(),
             pairs: of_pod,
-            owner: owner(pod, node),
+            // The node owns the mirror pod of a static pod.
+            owner: owner.map_or(("Node", node), |owner| (&owner.kind, &owner.name)),
             pod,
             status,
         }
-    }
-}
-
-/// Returns kind and name of a pod's owner: the controller that has made the pod, or the node, which owns the mirror pod of
-/// a static pod.
-fn owner(pod: &Pod, node: &str) -> (String, String) {
-    let made = pod.source() == PodSource::Controller;
-    // Only a pod of a controller costs a look at the text of its object.
-    let object = made.then(|| pod.raw.value());
-    match object.as_ref().and_then(controller) {
-        Some(owner) => (owner.kind.to_owned(), owner.name.to_owned()),
-        None => ("Node".to_owned(), node.to_owned()),
     }
 }
 
@@ -116,8 +114,8 @@ fn write_infos(pods: &[OfPod<'_>], node: NodeLabels<'_>, out: &mut String) {
     for p in pods {
         let spec = &p.pod.spec;
         let labels = [
-            ("created_by_kind", p.owner.0.as_str()),
-            ("created_by_name", &p.owner.1),
+            ("created_by_kind", p.owner.0),
+            ("created_by_name", p.owner.1),
             ("host_ip", &host_ip),
             ("host_network", truth(spec.host_network)),
             ("node", node.name),
@@ -129,7 +127,7 @@ fn write_infos(pods: &[OfPod<'_>], node: NodeLabels<'_>, out: &mut String) {
     let help = "Information about the Pod's owner.";
     let mut family = gauge(out, "kube_pod_owner", help);
     for p in pods {
-        let (kind, name) = &p.owner;
+        let (kind, name) = p.owner;
         let owner = more(&[
             ("owner_is_controller", "true"),
             ("owner_kind", kind),

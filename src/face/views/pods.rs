@@ -238,7 +238,7 @@ mod tests {
             problems: vec![FileProblem {
                 file: "f".into(),
                 error: "e".into(),
-                is_in_use: false,
+                ..FileProblem::default()
             }],
             ..Default::default()
         };

@@ -18,30 +18,30 @@ use crossbeam_channel::{Receiver, TryRecvError};
 use jiff::Timestamp;
 
 use super::board::{Asked, Board};
+use super::events;
 use super::node::NodeView;
 use super::observe::{Look, Readiness};
 use super::outlet::PodOutlet;
 use super::record_directory::RecordDirectory;
 use super::steady_clock::{SteadyClock, wall_clock};
-use super::waits::Waits;
+use super::wakes::{LONGEST, Wakes};
+use crate::api::PodUid;
 use crate::api::identity::workload_uid;
 use crate::api::workload::{WorkloadKey, WorkloadKind};
-use crate::api::{PodRef, PodUid};
 use crate::base::change_feed::{Aspect, ChangeFeed};
 use crate::base::clock::Moment;
 use crate::base::threads::{Pulse, Roster};
 use crate::pods::checkpoint::Checkpoint;
-use crate::pods::events::{EventType, Involved, Recorder};
+use crate::pods::events::Recorder;
 use crate::pods::manager::PodManager;
 use crate::pods::status::StatusManager;
 use crate::pods::workers::PodWorkers;
 use crate::workloads::change::change;
-use crate::workloads::cron_job::PATIENCE;
 use crate::workloads::state::WorkloadState;
 use crate::workloads::step::{Step, step};
 use crate::workloads::view::{ChangeError, ChangeRequest, Changed, WorkloadView};
 use crate::workloads::world::{KnownPod, LastState, Wanted, World};
-use crate::workloads::{ControllerEvent, EventKind, Owner, PodRecord, Settings};
+use crate::workloads::{PodRecord, Settings};
 
 const STACK: usize = 512 << 10;
 /// Largest number of steps of one workload in a round. Each step that did something is followed by another.
@@ -56,8 +56,6 @@ const TABLE_WAIT: Duration = Duration::from_millis(100);
 /// Time between two looks at pods that are being deleted. Their end is told by the change feed; this look mends what
 /// was missed.
 const DELETION_LOOK: Duration = Duration::from_secs(1);
-/// Longest time between two looks when nothing is to come.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Aspects of pods that concern controllers: the status, and whether the sync loop knows the pod.
 const ASPECTS: [Aspect; 2] = [Aspect::Status, Aspect::Spec];
 
@@ -161,9 +159,7 @@ struct Manager {
     /// The views of each workload.
     views: BTreeMap<WorkloadKey, Vec<WorkloadView>>,
     /// The moments at which workloads are stepped even if nothing changes.
-    wakes: HashMap<WorkloadKey, Moment>,
-    /// The workloads that wait, whose sentence about that grows old.
-    waits: Waits,
+    wakes: Wakes,
     /// The workloads that wait for a name or for room which pods of others have.
     wait_for_others: BTreeSet<WorkloadKey>,
     /// The images that each workload needs ahead.
@@ -199,8 +195,7 @@ impl Manager {
             wanted: BTreeMap::new(),
             replaced: BTreeSet::new(),
             views: BTreeMap::new(),
-            wakes: HashMap::new(),
-            waits: Waits::default(),
+            wakes: Wakes::default(),
             wait_for_others: BTreeSet::new(),
             image_keys: HashMap::new(),
             seen: 0,
@@ -246,9 +241,7 @@ impl Manager {
         self.answer();
         self.forget_gone();
         let now = Moment::now();
-        let due: Vec<_> = self.wakes.iter().filter(|(_, at)| **at <= now).collect();
-        self.dirty
-            .extend(due.into_iter().map(|(key, _)| key.clone()));
+        self.dirty.extend(self.wakes.due(now).cloned());
         for key in std::mem::take(&mut self.dirty) {
             self.step_workload(&key);
         }
@@ -379,10 +372,10 @@ impl Manager {
     /// Steps a workload until nothing more is to be done now.
     fn step_workload(&mut self, key: &WorkloadKey) {
         if !self.wanted.contains_key(key) && !self.deps.wanted.knows_all() {
-            self.wakes.insert(key.clone(), Moment::now() + RETRY);
+            self.wakes.set(key, Moment::now() + RETRY);
             return;
         }
-        self.wakes.remove(key);
+        self.wakes.forget(key);
         for _ in 0..MOST_STEPS {
             let (pods, waits) = self.pods_of(key);
             self.table_version = self.table_version.max(waits);
@@ -403,7 +396,7 @@ impl Manager {
             }
         }
         // Something asks for one step after another. The next round goes on with it.
-        self.wakes.insert(key.clone(), Moment::now() + RETRY);
+        self.wakes.set(key, Moment::now() + RETRY);
     }
 
     /// Leaves a workload as it is until its next step can be written down. People are told.
@@ -414,7 +407,7 @@ impl Manager {
             RETRY.as_secs()
         );
         log::error!("{key}: {why}");
-        self.wakes.insert(key.clone(), Moment::now() + RETRY);
+        self.wakes.set(key, Moment::now() + RETRY);
         let made = || self.wanted.get(key).map(WorkloadView::of_file);
         let views = self.views.remove(key);
         let mut views = views.unwrap_or_else(|| made().into_iter().collect());
@@ -454,7 +447,7 @@ impl Manager {
             self.is_handed_on = false;
         }
         self.deps.outlet.set_claims(key, made.claims);
-        self.tell(&made.events);
+        events::record(&made.events, &self.deps.recorder);
         match made.views.is_empty() {
             true => drop(self.views.remove(key)),
             false => drop(self.views.insert(key.clone(), made.views)),
@@ -502,27 +495,7 @@ impl Manager {
     }
 
     fn plan_wake(&mut self, key: &WorkloadKey, made: &Step) {
-        let now = Moment::now();
-        let wall = self.clock.wall(now);
-        let after = |at: Timestamp, from: Timestamp| {
-            let left = Duration::try_from(at.duration_since(from)).unwrap_or_default();
-            now + left.min(LONGEST)
-        };
-        let steady = made.wake_at.map(|at| after(at, self.clock.at(now)));
-        let scheduled = made.look_at.map(|at| after(at, wall.now));
-        // Schedules are looked at again when the clock may be trusted.
-        let trusted = (key.kind == WorkloadKind::CronJob && !wall.is_trusted)
-            .then(|| Moment::from_boot(PATIENCE));
-        let is_waiting = made.views.iter().any(|view| view.waiting.is_some());
-        let old = self.waits.note(key, is_waiting, now);
-        let all = steady
-            .into_iter()
-            .chain(scheduled)
-            .chain(trusted)
-            .chain(old);
-        if let Some(at) = all.min() {
-            self.wakes.insert(key.clone(), at);
-        }
+        self.wakes.plan(key, made, &self.clock, Moment::now());
         match made.waits_for_others {
             true => drop(self.wait_for_others.insert(key.clone())),
             false => drop(self.wait_for_others.remove(key)),
@@ -579,27 +552,6 @@ impl Manager {
             .retain(|uid| records.contains_key(uid.as_str()));
     }
 
-    fn tell(&self, events: &[(Owner, ControllerEvent)]) {
-        for (about, event) in events {
-            let object = PodRef {
-                namespace: about.namespace.as_str().into(),
-                name: about.name.as_str().into(),
-                uid: about.uid.as_str().into(),
-            };
-            let involved = Involved {
-                kind: &about.kind,
-                object: &object,
-            };
-            let type_ = match event.kind {
-                EventKind::Normal => EventType::Normal,
-                EventKind::Warning => EventType::Warning,
-            };
-            self.deps
-                .recorder
-                .record_workload(&involved, type_, event.reason, &event.message);
-        }
-    }
-
     fn show(&self) {
         let views = self.views.values().flatten().cloned();
         self.deps.board.show(views.collect());
@@ -622,7 +574,7 @@ impl Manager {
     }
 
     fn next_wake(&self, now: Moment) -> Moment {
-        let planned = self.wakes.values().min().copied();
+        let planned = self.wakes.next();
         let mut records = self.records.all().values();
         let deletes = records.any(|record| record.deleted_at.is_some());
         let deletes = deletes.then_some(now + DELETION_LOOK);

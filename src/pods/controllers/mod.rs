@@ -4,6 +4,7 @@
 //! that depends on it. Nothing is decided before the files and the runtime have been listed once.
 
 pub mod board;
+mod events;
 pub mod images_ahead;
 pub mod manager;
 mod node;
@@ -12,6 +13,7 @@ pub mod outlet;
 mod record_directory;
 mod steady_clock;
 mod waits;
+mod wakes;
 mod wall_clock;
 
 pub use board::Board;

@@ -14,7 +14,7 @@ use crate::api::objects::LocalObject;
 use crate::api::workload::WorkloadKey;
 use crate::api::{Pod, PodOrigin, PodSource, PodUid, decode};
 use crate::pods::sources::{Outlet, PodFile};
-use crate::workloads::PodRecord;
+use crate::workloads::{Owner, PodRecord};
 
 /// The way of controllers to the sync loop.
 pub struct PodOutlet {
@@ -37,6 +37,8 @@ struct Handed {
     pod: Option<Arc<Pod>>,
     /// The deletion of the pod: if there is one, and within how many seconds.
     deletion: (bool, Option<i64>),
+    /// The controller of the pod.
+    owner: Arc<Owner>,
 }
 
 impl PodOutlet {
@@ -74,6 +76,7 @@ impl PodOutlet {
                 set.push(pod.clone());
                 let file = PodFile {
                     file: file(&record.workload),
+                    owner: Some(handed.owner.clone()),
                     ..PodFile::default()
                 };
                 files.insert(record.uid.clone(), file);
@@ -100,6 +103,7 @@ impl PodOutlet {
         Handed {
             pod: pod.ok().map(Arc::new),
             deletion: deletion(record),
+            owner: Arc::new(record.owner.clone()),
         }
     }
 

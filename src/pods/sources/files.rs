@@ -177,6 +177,10 @@ impl Files {
         let objects = self.choose_objects(now, &mut problems);
         step.objects = is_known.then_some(objects);
         let workloads = self.choose_workloads(now, &mut problems);
+        let of_workloads = workloads.iter().map(|workload| &workload.file);
+        let outdated = step.pods.values().chain(of_workloads);
+        let outdated = outdated.filter(|file| file.file_error.is_some());
+        let outdated: HashSet<String> = outdated.map(|file| file.file.clone()).collect();
         step.workloads = is_known.then_some(workloads);
         step.wake = self
             .entries
@@ -188,10 +192,14 @@ impl Files {
             .flatten()
             .min();
         self.log_changes(&problems, &mut step);
+        let known = |file: &String| self.entries.get(Path::new(file));
+        let is_valid = |file: &String| known(file).is_some_and(KnownFile::is_valid);
         let refused = problems.iter().map(|(file, e)| FileProblem {
             file: file.clone(),
             error: e.join("; "),
             is_in_use: false,
+            last_good_runs: outdated.contains(file),
+            is_valid: is_valid(file),
         });
         step.problems = refused.chain(self.not_enforced()).collect();
         // The sort is stable: for each file, its errors come before the texts about its parts without effect.
@@ -208,6 +216,8 @@ impl Files {
             file: path.display().to_string(),
             error: entry.not_enforced.join("; "),
             is_in_use: true,
+            last_good_runs: false,
+            is_valid: true,
         })
     }
 
@@ -310,6 +320,7 @@ impl Files {
                         file: file.clone(),
                         warnings: [std::mem::take(&mut notes), warnings.clone()].concat(),
                         file_error: error.clone(),
+                        owner: None,
                     },
                 );
                 set.push(Arc::clone(pod));
@@ -374,6 +385,7 @@ impl Files {
                     file: path.display().to_string(),
                     warnings: [notes, &object.warnings].concat(),
                     file_error: entry.error(),
+                    owner: None,
                 },
             }
         };

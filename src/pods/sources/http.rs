@@ -205,7 +205,7 @@ impl Worker {
             false => "; the pods of its last good answer stay",
         };
         for problem in refused() {
-            log::log!(level, "{}{stays}{note}", problem.line("not in use"));
+            log::log!(level, "{}{stays}{note}", problem.line());
         }
     }
 

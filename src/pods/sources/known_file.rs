@@ -214,6 +214,12 @@ impl KnownFile {
         })
     }
 
+    /// True if the present content was read and is valid.
+    pub(super) fn is_valid(&self) -> bool {
+        let of_content = self.content_error.as_ref();
+        self.read_error.is_none() && of_content.is_none_or(ContentError::is_of_valid_content)
+    }
+
     /// Returns the log text about the pods that keep running although the file is bad. Views have their own text.
     pub(super) fn consequence(&self) -> &'static str {
         match self.good.len() {

@@ -93,7 +93,7 @@ pub enum ContentError {
     },
     /// A workload has a new value in a field that may not change.
     #[error(
-        "{errors}: {workload} goes on as it was; remove it from the file and add it again when its pods are gone, or give the new one another name"
+        "{errors}: {workload} goes on as it was; give the field its old value again, or delete the workload and apply the file anew, or give the new one another name"
     )]
     ImmutableWorkload {
         /// The fields that must not change, in the API's words.
@@ -101,4 +101,14 @@ pub enum ContentError {
         /// The workload that goes on as it was.
         workload: WorkloadKey,
     },
+}
+
+impl ContentError {
+    /// True if the content is valid, and only does not fit what runs already.
+    pub fn is_of_valid_content(&self) -> bool {
+        matches!(
+            self,
+            Self::Renamed { .. } | Self::Immutable { .. } | Self::ImmutableWorkload { .. }
+        )
+    }
 }

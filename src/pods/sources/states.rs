@@ -10,6 +10,7 @@ use super::problem::FileProblem;
 use crate::api::workload::Workload;
 use crate::api::{PodSource, PodUid};
 use crate::base::locks::Locked;
+use crate::workloads::Owner;
 
 /// The number of removed pods that are remembered. So a pod that is being stopped still shows its file.
 const MAX_REMOVED: usize = 200;
@@ -23,6 +24,8 @@ pub struct PodFile {
     pub warnings: Vec<String>,
     /// The error of the file, if it has become bad and its last good version goes on.
     pub file_error: Option<String>,
+    /// The controller that has made the pod; None for a pod or a workload of the file itself.
+    pub owner: Option<Arc<Owner>>,
 }
 
 /// A workload with the file from which it comes.
@@ -84,6 +87,15 @@ impl FileStates {
         let of_source = |s: &'_ OfSource| s.pods.get(uid).cloned();
         let there = files.sources.values().find_map(of_source);
         there.or_else(|| removed().cloned())
+    }
+
+    /// Returns the controllers of the pods that controllers have made.
+    pub fn owners(&self) -> BTreeMap<PodUid, Arc<Owner>> {
+        let files = self.lock();
+        let made = files.sources.get(&PodSource::Controller);
+        let pods = made.into_iter().flat_map(|of_source| &of_source.pods);
+        let owned = |(uid, file): (&PodUid, &PodFile)| Some((uid.clone(), file.owner.clone()?));
+        pods.filter_map(owned).collect()
     }
 
     /// True if a source has reported a problem, and a file is not in use because of this problem.

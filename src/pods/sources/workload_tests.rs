@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::files::{Files, Listing, Step};
+use super::problem::FileProblem;
 use super::read::sha256;
 use super::reading::{ContentError, Reading};
 use crate::api::PodOrigin;
@@ -109,8 +110,12 @@ fn a_bad_file_keeps_its_last_good_workload() {
     let mut files = files();
     step(&mut files, 0, &[("/p/a", &deployment("web", "web", 1))]);
     let bad = deployment("web", "web", 2).replace("image", "imag");
-    let step = step(&mut files, 10, &[("/p/a", &bad)]);
+    let step = step(&mut files, 10, &[("/p/a", &bad), ("/p/b", &bad)]);
     assert_eq!(shown(&step), ["web 1 /p/a"]);
+    let word = |p: &FileProblem| format!("{} {}", p.file, p.word());
+    let words: Vec<String> = step.problems.iter().map(word).collect();
+    assert_eq!(words, ["/p/a last good version runs", "/p/b not in use"]);
+    assert!(step.problems.iter().all(|problem| !problem.is_valid));
     let error = step.workloads.as_ref().unwrap()[0]
         .file
         .file_error
@@ -135,9 +140,10 @@ fn a_field_that_may_not_change_refuses_the_file_and_says_what_to_do() {
     assert_eq!(
         problems(&step_2),
         [
-            "spec.selector: Invalid value: {\"matchLabels\":{\"app\":\"other\"}}: field is immutable: Deployment default/web goes on as it was; remove it from the file and add it again when its pods are gone, or give the new one another name"
+            "spec.selector: Invalid value: {\"matchLabels\":{\"app\":\"other\"}}: field is immutable: Deployment default/web goes on as it was; give the field its old value again, or delete the workload and apply the file anew, or give the new one another name"
         ]
     );
+    assert!(step_2.problems[0].is_valid, "validate finds nothing");
     // The workload leaves the file, and comes back.
     let without = step(&mut files, 20, &[("/p/a", POD)]);
     assert_eq!(shown(&without), [""; 0]);

@@ -55,14 +55,16 @@ impl CronJobState {
         self.clock_changed.or(written).unwrap_or(now)
     }
 
-    /// Writes a start down. A Job that exists already needs no second start.
-    pub(super) fn start(&mut self, job: &NewJob, exists: bool) {
-        self.starting = (!exists).then(|| JobStart {
+    /// Writes a start down. A Job that exists already needs no second start, and one that has ended does not run again.
+    pub(super) fn start(&mut self, job: &NewJob, existing: Option<&ChildJob>) {
+        self.starting = existing.is_none().then(|| JobStart {
             job: job.name.clone(),
             last_schedule_time: self.last_schedule_time,
             clock_changed: self.clock_changed,
         });
-        self.active.push(job.name.clone());
+        if existing.is_none_or(|existing| existing.end.is_none()) {
+            self.active.push(job.name.clone());
+        }
         self.last_schedule_time = Some(job.scheduled_at);
         self.clock_changed = None;
     }

@@ -267,6 +267,26 @@ fn the_second_run_in_a_minute_is_dropped_while_the_first_one_runs() {
     assert_eq!(step.next_look, Some(time("2026-11-23T10:00:10.1Z")));
 }
 
+/// Each run of a schedule of seconds that is dropped finds the Job of its minute, which has ended.
+#[test]
+fn the_end_of_a_job_is_said_once_though_later_runs_of_its_minute_are_dropped() {
+    let mut node = Node::new("@every 5s", "2026-11-23T10:00:05Z")
+        .with_last("2026-11-23T10:00:00Z")
+        .with_job("2026-11-23T10:00:00Z");
+    node.state.active = vec![node.jobs[0].name.clone()];
+    node.end_all();
+    let mut seen = 0;
+    for second in 5..60 {
+        node.clock = trusted(&format!("2026-11-23T10:00:{second:02}Z"));
+        let step = node.step();
+        let reasons = reasons(&step);
+        seen += reasons.iter().filter(|r| **r == "SawCompletedJob").count();
+        assert_eq!((&step.create, &step.state.active[..]), (&None, &[][..]));
+        node.state = step.state;
+    }
+    assert_eq!(seen, 1);
+}
+
 #[test]
 fn a_job_that_has_the_name_already_is_taken_for_the_new_one() {
     let mut node = Node::new("0 * * * *", "2026-11-23T10:00:05Z")

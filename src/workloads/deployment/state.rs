@@ -8,7 +8,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::status::{DeploymentStatus, PROGRESSING, ROLLED_BACK};
+use super::status::{
+    DeploymentCondition, DeploymentStatus, HISTORY_LOST, PROGRESSING, ROLLED_BACK,
+};
 use crate::api::raw_object::RawObject;
 use crate::workloads::overrides::{Overrides, VerbError, read_raw};
 use crate::workloads::replica_set::ReplacementDelays;
@@ -129,6 +131,14 @@ impl DeploymentState {
         self.status.remove(ROLLED_BACK);
         self.forget_progress();
         Ok(())
+    }
+
+    /// Says in the status that the state was lost, and what is gone with it (workloads 9.5).
+    pub fn say_history_is_lost(&mut self, now: Timestamp) {
+        let message = "the state of the Deployment was lost and made anew from its pods: revisions without pods are gone, and the others are counted from 1";
+        let condition =
+            DeploymentCondition::new(HISTORY_LOST, "True", "StateRebuilt", message, now);
+        self.status.set(condition);
     }
 
     /// Lets the progress deadline begin anew with the next step.

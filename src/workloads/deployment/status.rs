@@ -17,6 +17,9 @@ pub const ROLLED_BACK: &str = "RolledBack";
 /// Type of podprobe's own condition of a Deployment that may not have more pods than replicas (workloads 3.20, 3.21).
 pub const SURGE_LOWERED: &str = "SurgeLowered";
 
+/// Type of podprobe's own condition of a Deployment whose state was lost (workloads 9.5).
+pub const HISTORY_LOST: &str = "HistoryLost";
+
 /// `status` of a Deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 
 use super::state::{DeploymentState, SetRecord};
+use super::status::HISTORY_LOST;
 use super::{Action, DeploymentInput, Mode, NO_DEADLINE, ObservedSet, Outcome, SurgeAllowance};
 use crate::api::workload::StrategyType;
 use crate::workloads::event::ControllerEvent;
@@ -55,6 +56,7 @@ impl<'a> Sync<'a> {
 
     /// Decides which way this step takes, and brings the new set's revision and annotations up to date.
     pub(super) fn begin(&mut self) -> Mode {
+        self.tell_of_lost_history();
         if self.input.spec.selector.is_empty() {
             return Mode::SelectingAll;
         }
@@ -71,6 +73,16 @@ impl<'a> Sync<'a> {
             _ if self.is_scaling_event() => Mode::Scale,
             StrategyType::RollingUpdate => Mode::Rolling,
             StrategyType::Recreate => Mode::Recreate,
+        }
+    }
+
+    /// Has an event about a lost history in the first step of the state that was made anew.
+    fn tell_of_lost_history(&mut self) {
+        let status = &self.state.status;
+        let lost = status.condition(HISTORY_LOST);
+        if let Some(lost) = lost.filter(|_| status.observed_generation == 0) {
+            let event = ControllerEvent::warning(HISTORY_LOST, lost.message.clone());
+            self.events.push(event);
         }
     }
 

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use podprobe::net::services::view::ServiceView;
 use serde_json::{Value, json};
 
-use super::{all, object, view, web, world};
+use super::{all, cron_job, object, view, web, world};
 use crate::cli::{HOUR, Killed, World, check_output, text};
 
 #[test]
@@ -194,6 +194,23 @@ fn what_differs_from_the_file_is_said_below_the_table() {
     );
     let json = world.run("get deploy web -o name");
     check_output(&json, 0, "deployment.apps/web\n", "");
+}
+
+#[test]
+fn every_verb_has_the_same_words_for_a_workload_whose_file_has_become_bad() {
+    let mut bad = cron_job();
+    bad["fileError"] = "line 3: no".into();
+    let problem = json!({"file": "/pods/backup.yaml", "error": "line 3: no", "lastGoodRuns": true});
+    let world = World::new(vec![], vec![problem]);
+    world.set_workloads(1, &[bad]);
+    let said = "/pods/backup.yaml: last good version runs: line 3: no\n";
+    for verb in ["get cronjobs", "get pods", "describe pod"] {
+        let output = world.run(verb);
+        assert!(text(&output.stderr).ends_with(said), "{verb}");
+        assert!(!text(&output.stdout).contains("Refused"), "{verb}");
+    }
+    let status = text(&world.run("status").stdout);
+    assert!(status.contains(&format!("\n{said}")), "{status}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use podprobe::api::workload::{WorkloadKey, WorkloadKind};
 use podprobe::workloads::view::{Change, ChangeError, ChangeRequest, Changed};
 use serde_json::{Value, json};
 
-use super::{World, all, job, web, world};
+use super::{World, all, job, object, view, web, world};
 use crate::cli::{Killed, check_output};
 
 fn rolling(text: &str, is_done: bool) -> Value {
@@ -136,6 +136,19 @@ fn the_history_is_kubectls() {
     world.check_failure("rollout history job/backup-29", 1, job);
 }
 
+#[test]
+fn the_history_says_that_revisions_were_lost() {
+    let mut lost = web();
+    lost["object"]["status"]["conditions"] =
+        json!([{"type": "HistoryLost", "status": "True", "message": "the others are gone"}]);
+    let world = World::new(vec![], vec![]);
+    world.set_workloads(1, &[lost]);
+    let said = world.run("rollout history deploy/web");
+    let none = "deployment.apps/web \nNo rollout history found.\n";
+    let lost = "deployment.apps/web: the others are gone\n";
+    check_output(&said, 0, none, lost);
+}
+
 pub(super) fn key(kind: WorkloadKind, name: &str) -> WorkloadKey {
     WorkloadKey {
         kind,
@@ -148,6 +161,8 @@ pub(super) fn key(kind: WorkloadKind, name: &str) -> WorkloadKey {
 #[track_caller]
 fn check_change(line: &str, done: &str, printed: &str, workload: WorkloadKey, change: Change) {
     let world = world();
+    let of_file = view(object("Job", "load", json!({}), json!({})));
+    world.set_workloads(2, &[all(), vec![of_file]].concat());
     let answer = Changed { done: done.into() };
     world.backend.answers.lock().unwrap().push(Ok(answer));
     world.check(line, printed);
@@ -197,10 +212,10 @@ fn changes_are_asked_for_and_said_in_kubectls_words() {
         Change::CreateJob { name: "now".into() },
     );
     check_change(
-        "rerun backup-29",
+        "rerun load",
         "runs again",
-        "job.batch/backup-29 runs again\n",
-        key(WorkloadKind::Job, "backup-29"),
+        "job.batch/load runs again\n",
+        key(WorkloadKind::Job, "load"),
         Change::Rerun,
     );
 }
@@ -249,9 +264,9 @@ fn what_the_daemon_refuses_is_kubectls_error() {
     );
 }
 
-/// The daemon is not asked for what the kind does not have.
+/// The daemon is not asked for what the kind does not have, nor about what a controller has made.
 #[test]
-fn kinds_without_rollouts_are_refused_in_kubectls_words() {
+fn what_a_workload_does_not_allow_is_refused_in_kubectls_words() {
     let world = world();
     for (line, error) in [
         (
@@ -281,6 +296,14 @@ fn kinds_without_rollouts_are_refused_in_kubectls_words() {
         (
             "scale cj/backup --replicas=2",
             "cronjobs.batch \"backup\" cannot be scaled: change its template in its file",
+        ),
+        (
+            "scale rs/web-7b9 --replicas=2",
+            "replicasets.apps \"web-7b9\" belongs to deployment.apps/web: scale that",
+        ),
+        (
+            "rerun backup-29",
+            "jobs.batch \"backup-29\" belongs to cronjob.batch/backup: podprobe create job NAME --from=cronjob/backup runs another",
         ),
     ] {
         world.check_failure(line, 1, &format!("error: {error}\n"));

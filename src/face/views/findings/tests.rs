@@ -39,6 +39,10 @@ fn waiting(reason: &str, message: &str, last: Value) -> Value {
 fn snapshot(pods: &[Value], problems: &[(&str, &str)]) -> Snapshot {
     let problem = |(file, error): &(&str, &str)| json!({"file": file, "error": error});
     let problems: Vec<Value> = problems.iter().map(problem).collect();
+    snapshot_of(pods, &problems)
+}
+
+fn snapshot_of(pods: &[Value], problems: &[Value]) -> Snapshot {
     serde_json::from_value(
         json!({"version": 1, "nodeName": "edge", "pods": pods, "problems": problems}),
     )
@@ -320,20 +324,26 @@ fn a_failed_pod_says_why() {
 }
 
 #[test]
-fn a_refused_file_matters_more_when_no_pod_of_it_runs() {
+fn a_refused_file_matters_more_when_nothing_of_it_runs() {
+    let problem = |file: &str, error: &str, last_good_runs: bool| json!({"file": file, "error": error, "lastGoodRuns": last_good_runs});
     let problems = [
-        ("/p/a.yaml", "/p/a.yaml:3:1: no"),
-        ("/p/web.yaml", "bad"),
-        ("/p/two.yaml", "same pod"),
+        problem("/p/a.yaml", "/p/a.yaml:3:1: no", false),
+        problem("/p/web.yaml", "bad", true),
+        problem("/p/two.yaml", "same pod", false),
+        problem("/p/cron.yaml", "/p/cron.yaml:2:1: no", true),
     ];
-    let (mut web, mut two) = (pod(running("True")), pod(running("True")));
-    web["fileError"] = "bad".into();
+    let valid = json!({"file": "/p/valid.yaml", "error": "field is immutable", "lastGoodRuns": true, "isValid": true});
+    let problems = [problems.to_vec(), vec![valid]].concat();
+    let (web, mut two) = (pod(running("True")), pod(running("True")));
     two["file"] = "/p/two.yaml".into();
-    let snapshot = snapshot(&[web, two], &problems);
+    let snapshot = snapshot_of(&[web, two], &problems);
     let expected = [
         "Refused /p/a.yaml:3:1: not in use: no | podprobe validate /p/a.yaml",
         "Outdated /p/web.yaml: last good version runs: bad | podprobe validate /p/web.yaml",
         "Outdated /p/two.yaml: not in use: same pod | podprobe validate /p/two.yaml",
+        "Outdated /p/cron.yaml:2:1: last good version runs: no | podprobe validate /p/cron.yaml",
+        // The error has the way out, and `validate` would find nothing.
+        "Outdated /p/valid.yaml: last good version runs: field is immutable | ",
     ];
     assert_eq!(said(&snapshot, json!(null), &[]), expected);
 }

@@ -15,8 +15,13 @@ fn status(value: Value) -> PodStatus {
 }
 
 fn text(pod: &Pod, status: &PodStatus) -> String {
+    text_of(pod, status, None)
+}
+
+fn text_of(pod: &Pod, status: &PodStatus, owner: Option<&Owner>) -> String {
     let mut out = String::new();
-    write_pods(&[(pod, status)], NODE, &mut out);
+    let state = PodState { pod, status, owner };
+    write_pods(&[state], NODE, &mut out);
     out
 }
 
@@ -210,9 +215,11 @@ fn the_owner_of_a_pod_is_its_controller_and_of_a_static_pod_the_node() {
         let pod = test_pods::pod("web").uid("u");
         pod.edit(|object| object["metadata"]["ownerReferences"] = references.clone())
     };
-    let made = owned()
-        .annotation("kubernetes.io/config.source", "controller")
-        .build();
+    let set = Owner {
+        kind: "ReplicaSet".into(),
+        name: "web-1".into(),
+        ..Owner::default()
+    };
     let of = r#"namespace="default",pod="web",uid="u""#;
     let owner = |kind: &str, name: &str| {
         format!(
@@ -222,7 +229,7 @@ fn the_owner_of_a_pod_is_its_controller_and_of_a_static_pod_the_node() {
     let info = |kind: &str, name: &str| {
         format!(r#"kube_pod_info{{{of},created_by_kind="{kind}",created_by_name="{name}","#)
     };
-    let made = text(&made, &PodStatus::default());
+    let made = text_of(&web(), &PodStatus::default(), Some(&set));
     has(&made, &[&owner("ReplicaSet", "web-1")]);
     assert!(made.contains(&info("ReplicaSet", "web-1")), "{made}");
     // owner references in a file are not acted on
