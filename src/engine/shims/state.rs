@@ -337,7 +337,7 @@ mod tests {
     use serde::de::DeserializeOwned;
 
     use super::*;
-    use crate::base::record_file;
+    use crate::base::{json, record_file};
 
     /// Reads a record that the last release has left. The record must be readable, and every field must keep its
     /// meaning.
@@ -345,7 +345,7 @@ mod tests {
     fn of_last_release<T: DeserializeOwned>(file: &str) -> T {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/records/0.1.0");
         let bytes = std::fs::read(Path::new(dir).join(file)).unwrap();
-        serde_json::from_slice(&bytes).unwrap()
+        json::from_slice(&bytes).unwrap()
     }
 
     #[test]

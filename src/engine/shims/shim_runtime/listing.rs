@@ -551,14 +551,13 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::base::json;
     use crate::engine::images::ImageStore;
     use crate::engine::shims::{RuntimeChoice, ShimOptions};
     use crate::net::network::NetworkSettings;
 
-    #[test]
-    fn the_directories_are_read_for_all_pods_and_not_for_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let layout = crate::base::paths::Layout::new(dir.path());
+    fn runtime(dir: &Path) -> ShimRuntime {
+        let layout = crate::base::paths::Layout::new(dir);
         let options = ShimOptions {
             runtime: RuntimeChoice::Embedded,
             classes: BTreeMap::new(),
@@ -568,7 +567,13 @@ mod tests {
             log_max_files: 2,
         };
         let images = ImageStore::open(layout.images()).unwrap();
-        let runtime = ShimRuntime::new(layout, options, images).unwrap();
+        ShimRuntime::new(layout, options, images).unwrap()
+    }
+
+    #[test]
+    fn the_directories_are_read_for_all_pods_and_not_for_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = runtime(dir.path());
         let passes_after = |pod: Option<&str>| {
             runtime.listing(pod).unwrap();
             lock(&runtime.cache).passes
@@ -576,6 +581,64 @@ mod tests {
         assert_eq!(passes_after(Some("a")), 1, "nothing is known yet");
         assert_eq!((0..9).map(|_| passes_after(Some("a"))).max(), Some(1));
         assert_eq!(passes_after(None), 2);
+    }
+
+    /// Writes the record of a container that was never created, with files of its own.
+    fn record(runtime: &ShimRuntime, dir: &Path) -> ContainerRecord {
+        let file = "tests/data/records/0.1.0/container/container.json";
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let last: ContainerRecord = json::from_slice(&fs::read(file).unwrap()).unwrap();
+        let record = ContainerRecord {
+            data: dir.join("data"),
+            termination_log: dir.join("termination-log"),
+            boot_id: runtime.boot_id.clone(),
+            ..last
+        };
+        fs::create_dir_all(record.data.join("upper")).unwrap();
+        let of = runtime.layout.containers().join(&record.id);
+        fs::create_dir_all(of.join("rootfs")).unwrap();
+        state::write(&of, CONTAINER, &record, false).unwrap();
+        record
+    }
+
+    #[test]
+    fn a_container_that_its_shim_has_taken_back_is_forgotten_with_its_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = runtime(dir.path());
+        let record = record(&runtime, dir.path());
+        assert_eq!(runtime.listing(None).unwrap().containers.len(), 1);
+        let of = runtime.layout.containers().join(&record.id);
+        let aside = of.with_file_name(format!("{}{}", record.id, state::REMOVING));
+        fs::rename(&of, &aside).unwrap();
+        assert_eq!(runtime.listing(None).unwrap().containers.len(), 0);
+        assert!(!of.exists() && !aside.exists() && !record.data.exists());
+    }
+
+    #[test]
+    fn a_record_that_somebody_else_has_removed_is_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = runtime(dir.path());
+        let record = record(&runtime, dir.path());
+        runtime.listing(None).unwrap();
+        let of = runtime.layout.containers().join(&record.id);
+        fs::remove_dir_all(&of).unwrap();
+        assert_eq!(runtime.listing(None).unwrap().containers.len(), 1);
+        assert!(of.join(CONTAINER).exists() && record.data.exists());
+    }
+
+    #[test]
+    fn a_container_is_removed_in_spite_of_what_an_earlier_removal_has_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = runtime(dir.path());
+        let record = record(&runtime, dir.path());
+        runtime.listing(None).unwrap();
+        let of = runtime.layout.containers().join(&record.id);
+        let aside = of.with_file_name(format!("{}{}", record.id, state::REMOVING));
+        fs::create_dir_all(aside.join("rootfs")).unwrap();
+        let id = ContainerId::new(SCHEME, &record.id);
+        runtime.remove(&id).unwrap();
+        assert!(!of.exists() && !aside.exists() && !record.data.exists());
+        assert_eq!(runtime.listing(None).unwrap().containers.len(), 0);
     }
 
     #[track_caller]

@@ -1,9 +1,9 @@
 //! Restores records that another program has removed, from the content in memory.
 //!
-//! Invariants: only this runtime removes the record of a container. If a directory is gone and this runtime has not
-//! removed it, another program has cleared /run while the containers still run. In this case only the daemon's memory
-//! has the records. If they were not restored, the next daemon would start every pod a second time beside the running
-//! one.
+//! Invariants: only this runtime removes the record of a container, or the shim of a container that was never created,
+//! which leaves the directory under another name. If a directory is gone otherwise, another program has cleared /run while
+//! the containers still run. In this case only the daemon's memory has the records. If they were not restored, the next
+//! daemon would start every pod a second time beside the running one.
 
 use std::collections::HashSet;
 use std::fs::{self, Permissions};
@@ -13,11 +13,13 @@ use std::path::Path;
 
 use super::listing::{Cache, KnownContainer, KnownSandbox};
 use super::start::publish;
+use super::stop::remove_dir_if_there;
 use super::{ShimRuntime, lock};
 use crate::base::paths::directories::make_private;
+use crate::base::remove_tree::remove_tree;
 use crate::engine::runtime::ContainerId;
 use crate::engine::shims::SCHEME;
-use crate::engine::shims::state::{self, CONTAINER, EXIT, NETWORK, SANDBOX, STATE};
+use crate::engine::shims::state::{self, CONTAINER, EXIT, NETWORK, REMOVING, SANDBOX, STATE};
 
 impl ShimRuntime {
     /// Makes the directories for all records.
@@ -36,7 +38,7 @@ impl ShimRuntime {
     }
 
     /// Writes every known record again whose id is missing in `container_ids` (containers) or in `sandbox_ids`
-    /// (sandboxes). Records that this runtime is removing or starting are left out.
+    /// (sandboxes). Records that this runtime is removing or starting, and those that a shim has taken back, are left out.
     pub(super) fn restore_records(
         &self,
         cache: &Cache,
@@ -52,6 +54,7 @@ impl ShimRuntime {
             .iter()
             .filter(|(id, _)| is_lost(id, container_ids, &containers))
             .filter(|(id, _)| !lock(&self.starting).contains(*id))
+            .filter(|(_, e)| !self.clear_taken_back(e))
             .collect();
         let lost_sandboxes: Vec<_> = cache
             .sandboxes
@@ -76,6 +79,20 @@ impl ShimRuntime {
             self.layout.run_dir().display()
         );
         Ok(())
+    }
+
+    /// Removes what is left of a container that its shim has taken back, because the daemon that began to make it has
+    /// ended. Returns false if the shim has not done so. What cannot be removed goes at the next start of the daemon.
+    fn clear_taken_back(&self, e: &KnownContainer) -> bool {
+        let name = format!("{}{REMOVING}", e.record.id);
+        let aside = self.layout.containers().join(name);
+        let is_taken_back = aside.exists();
+        if is_taken_back {
+            let _ = fs::remove_file(&e.record.termination_log);
+            let _ = remove_tree(&e.record.data);
+            let _ = remove_dir_if_there(&aside);
+        }
+        is_taken_back
     }
 
     /// Writes the records of a container again. Of the OCI configuration only the part for an exec is restored, and

@@ -430,7 +430,9 @@ impl KnownContainer {
     }
 }
 
+/// Renames a record directory before its removal. What an earlier removal has left under the new name is removed first.
 fn rename_away(dir: &Path, aside: &Path) -> io::Result<()> {
+    remove_dir_if_there(aside)?;
     match fs::rename(dir, aside) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
@@ -438,7 +440,7 @@ fn rename_away(dir: &Path, aside: &Path) -> io::Result<()> {
 }
 
 /// Removes a directory as `remove_dir_all` does. A directory that is already gone is no error.
-fn remove_dir_if_there(dir: &Path) -> io::Result<()> {
+pub(super) fn remove_dir_if_there(dir: &Path) -> io::Result<()> {
     match fs::remove_dir_all(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
