@@ -4,6 +4,7 @@
 //! answered. What others have written into the Node, such as conditions, taints, podCIDR and annotations, stays.
 
 pub mod facts;
+pub mod lease;
 pub mod object;
 pub mod patch;
 pub mod registration;
