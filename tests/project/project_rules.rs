@@ -164,8 +164,9 @@ fn nothing_forks_the_daemon() {
 }
 
 /// Rooms whose files all decide.
-const DECIDING_ROOMS: [&str; 4] = [
+const DECIDING_ROOMS: [&str; 5] = [
     "api/",
+    "cluster/events/",
     "cluster/node/",
     "net/services/",
     "pods/actions/",
