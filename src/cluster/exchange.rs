@@ -52,6 +52,9 @@ pub struct Request {
     pub body: Option<Value>,
 }
 
+/// The longest wait that an answer can ask for. A node that waited longer for its Lease would be given up.
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
+
 /// The end of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
@@ -96,10 +99,10 @@ impl Answer {
         }
     }
 
-    /// The wait that `Retry-After` asks for.
-    pub const fn retry_after(&self) -> Option<Duration> {
+    /// The wait that `Retry-After` asks for, at most [`MAX_RETRY_AFTER`].
+    pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Status { retry_after, .. } => *retry_after,
+            Self::Status { retry_after, .. } => retry_after.map(|asked| asked.min(MAX_RETRY_AFTER)),
             Self::NoConnection => None,
         }
     }
@@ -170,6 +173,21 @@ mod tests {
         );
         back_off.reset();
         assert_eq!(back_off.next(None), BackOff::FIRST);
+    }
+
+    #[test]
+    fn no_answer_can_ask_for_a_wait_of_hours() {
+        let asked = |seconds| {
+            let answer = Answer::Status {
+                code: 429,
+                body: Value::Null,
+                retry_after: Some(Duration::from_secs(seconds)),
+            };
+            answer.retry_after()
+        };
+        assert_eq!(asked(1), Some(Duration::from_secs(1)));
+        assert_eq!(asked(86_400), Some(MAX_RETRY_AFTER));
+        assert_eq!(Answer::NoConnection.retry_after(), None);
     }
 
     #[test]
