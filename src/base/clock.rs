@@ -90,6 +90,13 @@ impl Time {
         format!("{t:.9}")
     }
 
+    /// Writes a time as RFC 3339 with a fraction of exactly six digits, the form of `metav1.MicroTime`. An API server takes
+    /// no other number of digits.
+    pub fn with_micros(t: SystemTime) -> String {
+        let t = jiff::Timestamp::try_from(t).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        format!("{t:.6}")
+    }
+
     /// Parses an RFC 3339 text with its fraction of a second. Returns None for any other text.
     pub fn instant(text: &str) -> Option<SystemTime> {
         text.parse::<jiff::Timestamp>().ok().map(Into::into)
@@ -265,6 +272,10 @@ mod tests {
             Time::with_nanos(SystemTime::UNIX_EPOCH),
             "1970-01-01T00:00:00.000000000Z"
         );
+        let whole = Time::instant("2026-11-21T01:02:03Z").unwrap();
+        assert_eq!(Time::with_micros(whole), "2026-11-21T01:02:03.000000Z");
+        let micros = whole + Duration::from_nanos(12_345_999);
+        assert_eq!(Time::with_micros(micros), "2026-11-21T01:02:03.012345Z");
     }
 
     #[test]

@@ -164,10 +164,16 @@ fn nothing_forks_the_daemon() {
 }
 
 /// Rooms whose files all decide.
-const DECIDING_ROOMS: [&str; 3] = ["api/", "pods/actions/", "net/services/"];
+const DECIDING_ROOMS: [&str; 5] = [
+    "api/",
+    "cluster/events/",
+    "cluster/node/",
+    "net/services/",
+    "pods/actions/",
+];
 
 /// Files that decide in rooms that do more.
-const DECIDING_FILES: [&str; 59] = [
+const DECIDING_FILES: [&str; 60] = [
     "cli/check_host/facts.rs",
     "cli/check_host/finding.rs",
     "cli/check_host/judge.rs",
@@ -186,6 +192,7 @@ const DECIDING_FILES: [&str; 59] = [
     "cli/output/yaml.rs",
     "cli/selector.rs",
     "cli/status/counts.rs",
+    "cluster/exchange.rs",
     "engine/file_copy/names.rs",
     "engine/nsexec/plan.rs",
     "engine/runtime/logs/lines.rs",
