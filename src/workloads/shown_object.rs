@@ -30,7 +30,7 @@ pub(super) enum Parts {
     /// A workload of a file, or a Job of a CronJob.
     Workload(WorkloadParts),
     /// A set of a Deployment.
-    Set(SetParts),
+    Set(Box<SetParts>),
 }
 
 /// The parts of a workload's object.

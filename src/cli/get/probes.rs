@@ -92,7 +92,7 @@ impl<'a> Known<'a> {
         let mut paused = pod.paused.iter();
         let paused = paused.find(|p| p.container == *container && p.probe_type == *probe_type);
         Self {
-            probe: json::from_value(&pod.probe(container, *probe_type)).ok(),
+            probe: json::from_value(pod.probe(container, *probe_type)).ok(),
             runs: kept.into_iter().flat_map(|p| &p.runs).collect(),
             paused: paused.map(|p| p.until),
         }

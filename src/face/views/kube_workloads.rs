@@ -261,7 +261,7 @@ fn limit(view: &WorkloadView, field: &str, round_up: bool) -> Vec<Series> {
     let spec = &view.object["spec"];
     let written = &spec["strategy"]["rollingUpdate"][field];
     let replicas = i32::try_from(number(&spec["replicas"])).unwrap_or(i32::MAX);
-    let limit: Option<IntOrPercent> = json::from_value(&written).ok();
+    let limit: Option<IntOrPercent> = json::from_value(written).ok();
     let limit = limit.and_then(|limit| limit.of(replicas, round_up));
     let limit = limit.and_then(|limit| u64::try_from(limit).ok());
     limit.map_or_else(Vec::new, |limit| one(String::new(), limit))

@@ -144,7 +144,7 @@ pub fn selector(view: &WorkloadView) -> Option<LabelSelector> {
                 ..LabelSelector::default()
             })
         }
-        _ => json::from_value(&selector).ok(),
+        _ => json::from_value(selector).ok(),
     }
 }
 
@@ -209,7 +209,7 @@ pub fn number(value: &Value) -> i64 {
 
 /// Returns the time of a field; None if the field is missing.
 pub fn time(value: &Value) -> Option<Time> {
-    json::from_value(&value).ok()
+    json::from_value(value).ok()
 }
 
 /// Returns kubectl's word for a boolean field.

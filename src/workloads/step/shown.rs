@@ -142,7 +142,7 @@ pub(super) fn replica_set(
         workload: workload.clone(),
     };
     WorkloadView {
-        object: Parts::Set(parts).into(),
+        object: Parts::Set(parts.into()).into(),
         ..WorkloadView::default()
     }
 }
