@@ -23,6 +23,7 @@ mod workload;
 mod yaml;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -125,6 +126,16 @@ pub fn objects(bytes: &[u8], origin: &PodOrigin) -> Result<Decoded, DecodeError>
     refuse_twins(&decoded, &spots, &mut findings);
     decoded.notes = at_most(decoded.notes, error::MOST, "notes");
     findings.into_result(decoded)
+}
+
+/// Returns the value of each document in a text in JSON or YAML, except empty ones. `file` is the path for errors. The
+/// values need not be objects of Kubernetes.
+///
+/// # Errors
+/// Returns a `DecodeError` if the text is too big, not UTF-8 or neither JSON nor YAML.
+pub fn values(bytes: &[u8], file: &Path) -> Result<Vec<Value>, DecodeError> {
+    let text = documents::text(bytes, file)?;
+    Ok(documents::values(text, file)?.1)
 }
 
 /// The places of the pods, the workloads and the other objects in a file.
