@@ -4,3 +4,4 @@
 //! lock or clock: each part is a function of what the node knows and of what the API server has answered.
 
 pub mod kubeconfig;
+pub mod reflector;
