@@ -4,4 +4,5 @@
 //! lock or clock: each part is a function of what the node knows and of what the API server has answered.
 
 pub mod kubeconfig;
+pub mod mirror_pods;
 pub mod reflector;
