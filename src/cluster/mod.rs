@@ -5,4 +5,5 @@
 
 pub mod kubeconfig;
 pub mod mirror_pods;
+pub mod pods;
 pub mod reflector;
