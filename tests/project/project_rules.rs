@@ -163,8 +163,16 @@ fn nothing_forks_the_daemon() {
     );
 }
 
-/// Rooms whose files all decide.
-const DECIDING_ROOMS: [&str; 3] = ["api/", "pods/actions/", "net/services/"];
+/// Rooms whose files all decide, and parts of rooms, each a file with its directory.
+const DECIDING_ROOMS: [&str; 7] = [
+    "api/",
+    "cluster/kubeconfig",
+    "cluster/mirror_pods",
+    "cluster/pods",
+    "cluster/reflector",
+    "net/services/",
+    "pods/actions/",
+];
 
 /// Files that decide in rooms that do more.
 const DECIDING_FILES: [&str; 59] = [
