@@ -23,6 +23,7 @@ mod workload;
 mod yaml;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -35,7 +36,7 @@ pub use workload::{DecodedWorkload, MadeError, made_template, made_workload};
 
 use self::error::Findings;
 use self::kinds::Kind;
-use self::place::Spot;
+use self::place::{Spot, Syntax};
 use super::defaults;
 use super::field::{FieldError, Step, lookup, render};
 use super::objects::LocalObject;
@@ -125,6 +126,27 @@ pub fn objects(bytes: &[u8], origin: &PodOrigin) -> Result<Decoded, DecodeError>
     refuse_twins(&decoded, &spots, &mut findings);
     decoded.notes = at_most(decoded.notes, error::MOST, "notes");
     findings.into_result(decoded)
+}
+
+/// Returns the value of each document in a text in JSON or YAML, except empty ones. `file` is the path for errors. The
+/// values need not be objects of Kubernetes.
+///
+/// # Errors
+/// Returns a `DecodeError` if the text is too big, not UTF-8 or neither JSON nor YAML.
+pub fn values(bytes: &[u8], file: &Path) -> Result<Vec<Value>, DecodeError> {
+    let text = documents::text(bytes, file)?;
+    Ok(documents::values(text, file)?.1)
+}
+
+/// Decodes a pod that the API server of the node `node_name` has given as a value. Errors have no positions.
+///
+/// # Errors
+/// Returns a `DecodeError` if podprobe cannot run the pod.
+pub fn api_pod(raw: Value, node_name: &str) -> Result<DecodedPod, DecodeError> {
+    let origin = PodOrigin::Api { node_name };
+    let mut findings = Findings::new("", Syntax::Json, origin.place());
+    let pod = pod(raw, &origin, &mut findings);
+    findings.into_result(pod)
 }
 
 /// The places of the pods, the workloads and the other objects in a file.

@@ -5,4 +5,8 @@
 
 pub mod events;
 pub mod exchange;
+pub mod kubeconfig;
+pub mod mirror_pods;
 pub mod node;
+pub mod pods;
+pub mod reflector;

@@ -163,11 +163,15 @@ fn nothing_forks_the_daemon() {
     );
 }
 
-/// Rooms whose files all decide.
-const DECIDING_ROOMS: [&str; 5] = [
+/// Rooms whose files all decide, and parts of rooms, each a file with its directory.
+const DECIDING_ROOMS: [&str; 9] = [
     "api/",
     "cluster/events/",
+    "cluster/kubeconfig",
+    "cluster/mirror_pods",
     "cluster/node/",
+    "cluster/pods",
+    "cluster/reflector",
     "net/services/",
     "pods/actions/",
 ];

@@ -33,14 +33,9 @@ pub(super) fn text<'b>(bytes: &'b [u8], file: &Path) -> Result<&'b str, DecodeEr
     Ok(text)
 }
 
-/// Returns the documents of the text, except empty ones.
+/// Returns the documents of the text, except empty ones. At least one document must be there.
 pub(super) fn parse(text: &str, file: &Path) -> Result<(Syntax, Vec<Value>), DecodeError> {
-    let (syntax, documents) = documents(text, file)?;
-    // A document with aliases can nest deeper than its text does.
-    if documents.iter().any(|d| nests_deeper(d, yaml::DEEPEST)) {
-        let text = format!("nested deeper than {} levels: no object is", yaml::DEEPEST);
-        return Err(DecodeError::one(file, None, text));
-    }
+    let (syntax, documents) = values(text, file)?;
     match documents.is_empty() {
         true => Err(DecodeError::one(
             file,
@@ -49,6 +44,17 @@ pub(super) fn parse(text: &str, file: &Path) -> Result<(Syntax, Vec<Value>), Dec
         )),
         false => Ok((syntax, documents)),
     }
+}
+
+/// Returns the documents of the text, except empty ones.
+pub(super) fn values(text: &str, file: &Path) -> Result<(Syntax, Vec<Value>), DecodeError> {
+    let (syntax, documents) = documents(text, file)?;
+    // A document with aliases can nest deeper than its text does.
+    if documents.iter().any(|d| nests_deeper(d, yaml::DEEPEST)) {
+        let text = format!("nested deeper than {} levels: no object is", yaml::DEEPEST);
+        return Err(DecodeError::one(file, None, text));
+    }
+    Ok((syntax, documents))
 }
 
 fn documents(text: &str, file: &Path) -> Result<(Syntax, Vec<Value>), DecodeError> {

@@ -26,5 +26,5 @@ pub use http::HttpSource;
 pub use merge::{PodConfig, PodOperation, PodUpdate};
 pub use outlet::Outlet;
 pub use problem::FileProblem;
-pub use reading::{ContentError, Decode};
+pub use reading::{ContentError, Decode, Signature};
 pub use states::{FileStates, FiledWorkload, PodFile};
