@@ -2,3 +2,5 @@
 //!
 //! Invariants: nothing of what runs depends on the link. What is here so far decides, and uses no thread, descriptor,
 //! lock or clock: each part is a function of what the node knows and of what the API server has answered.
+
+pub mod status;

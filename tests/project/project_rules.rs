@@ -164,7 +164,7 @@ fn nothing_forks_the_daemon() {
 }
 
 /// Rooms whose files all decide.
-const DECIDING_ROOMS: [&str; 3] = ["api/", "pods/actions/", "net/services/"];
+const DECIDING_ROOMS: [&str; 4] = ["api/", "cluster/status/", "pods/actions/", "net/services/"];
 
 /// Files that decide in rooms that do more.
 const DECIDING_FILES: [&str; 59] = [
