@@ -10,3 +10,4 @@ pub mod mirror_pods;
 pub mod node;
 pub mod pods;
 pub mod reflector;
+pub mod status;

@@ -762,8 +762,8 @@ fn c3_the_timeout_does_not_count_the_start() {
         return skip::skip("needs perl, for the lease on a program");
     }
     let c = Container::plain();
-    let timeout = Duration::from_secs(3);
-    let _soon = late_program(&c, "late", "4");
+    let timeout = Duration::from_secs(2);
+    let _soon = late_program(&c, "late", "3");
     let begun = Instant::now();
     assert_eq!(
         c.exec(&["/late/sleep", "0"], timeout, 100),

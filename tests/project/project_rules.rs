@@ -164,7 +164,7 @@ fn nothing_forks_the_daemon() {
 }
 
 /// Rooms whose files all decide, and parts of rooms, each a file with its directory.
-const DECIDING_ROOMS: [&str; 9] = [
+const DECIDING_ROOMS: [&str; 10] = [
     "api/",
     "cluster/events/",
     "cluster/kubeconfig",
@@ -172,6 +172,7 @@ const DECIDING_ROOMS: [&str; 9] = [
     "cluster/node/",
     "cluster/pods",
     "cluster/reflector",
+    "cluster/status/",
     "net/services/",
     "pods/actions/",
 ];
