@@ -57,7 +57,7 @@ pub struct Revived {
     pub container: String,
 }
 
-/// Puts `form`, the pod's status as [`super::api_form`] makes it, over `present`, the status of the API server.
+/// Puts `form`, the pod's status as [`super::api_form()`] makes it, over `present`, the status of the API server.
 ///
 /// `now` becomes the transition time of a condition that changes here.
 ///

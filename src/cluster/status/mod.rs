@@ -1,7 +1,7 @@
 //! Publishing of pod statuses: what a node sends to the API server about a pod, and when (kubelet-probes 9.7).
 //!
-//! Invariants: this module is pure. It sends nothing and reads no clock. [`api_form`] makes the status that a kubelet
-//! would send, [`merge`] puts it over the status that the API server has, [`patch`] is the difference between the two,
+//! Invariants: this module is pure. It sends nothing and reads no clock. [`api_form()`] makes the status that a kubelet
+//! would send, [`merge()`] puts it over the status that the API server has, [`patch()`] is the difference between the two,
 //! and a [`Publication`] says which request of a pod is next.
 
 mod api_form;
