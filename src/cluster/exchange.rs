@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::base::clock::Moment;
 
@@ -18,6 +18,8 @@ pub enum Method {
     Put,
     /// Changes fields of an object, by a strategic merge patch. The kubelet sends no other kind of patch.
     Patch,
+    /// Removes an object.
+    Delete,
 }
 
 impl Method {
@@ -28,6 +30,7 @@ impl Method {
             Self::Post => "POST",
             Self::Put => "PUT",
             Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
         }
     }
 
@@ -35,7 +38,7 @@ impl Method {
     pub const fn content_type(self) -> Option<&'static str> {
         match self {
             Self::Get => None,
-            Self::Post | Self::Put => Some("application/json"),
+            Self::Post | Self::Put | Self::Delete => Some("application/json"),
             Self::Patch => Some("application/strategic-merge-patch+json"),
         }
     }
@@ -50,6 +53,23 @@ pub struct Request {
     pub path: String,
     /// The body as JSON. A GET has none.
     pub body: Option<Value>,
+}
+
+impl Request {
+    /// Returns the request that removes the pod at `path` at once, because nothing of it runs here. `preconditions` has the
+    /// UID, or nothing where any pod of the name is meant.
+    pub fn delete_pod(path: String, preconditions: &Value) -> Self {
+        Self {
+            method: Method::Delete,
+            path,
+            body: Some(json!({
+                "kind": "DeleteOptions",
+                "apiVersion": "v1",
+                "gracePeriodSeconds": 0,
+                "preconditions": preconditions,
+            })),
+        }
+    }
 }
 
 /// The longest wait that an answer can ask for. A node that waited longer for its Lease would be given up.
@@ -160,7 +180,6 @@ impl Default for BackOff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_back_off_doubles_up_to_seven_seconds_and_begins_anew() {

@@ -17,6 +17,7 @@ use self::references::reference;
 use crate::api::source::{HASH_ANNOTATION, MIRROR_ANNOTATION};
 use crate::api::{Pod, PodRef, PodUid};
 use crate::base::clock::Moment;
+use crate::cluster::exchange::{Answer, Method, Request};
 
 /// Delays after failed requests for one pod, in their order. The last one repeats.
 const DELAYS: [Duration; 3] = [
@@ -76,23 +77,11 @@ pub struct NodeReference {
 /// A request, or a sentence for the log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MirrorAction {
-    /// Create the mirror pod: POST.
-    Create(MirrorRequest),
-    /// Delete the mirror pod: DELETE.
-    Delete(MirrorRequest),
+    /// Create the mirror pod of that full name, `<name>_<namespace>`, or delete it. The answer goes to
+    /// [`MirrorPods::answered`].
+    Send(String, Request),
     /// Write the sentence to the log. Said once for each version of the static pod.
     Report(NotMirrored),
-}
-
-/// A request for a mirror pod. The answer goes to [`MirrorPods::answered`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct MirrorRequest {
-    /// `<name>_<namespace>` of the pod.
-    pub full_name: String,
-    /// Path of the request.
-    pub path: String,
-    /// Body of the request.
-    pub body: Value,
 }
 
 /// The reason for which a static pod has no mirror pod. The pod runs all the same.
@@ -201,8 +190,7 @@ impl MirrorPods {
         actions
     }
 
-    /// Takes the answer to a request. `code` is the HTTP status, or 0 if there was none. `message` is that of the API
-    /// server or of the connection. After this, the caller asks for the next step.
+    /// Takes the answer to a request. After this, the caller asks for the next step.
     ///
     /// # Errors
     /// Returns a [`MirrorError`] if the request has failed.
@@ -210,8 +198,7 @@ impl MirrorPods {
         &mut self,
         now: Moment,
         full_name: &str,
-        code: u16,
-        message: &str,
+        answer: &Answer,
     ) -> Result<(), MirrorError> {
         let Some(record) = self.0.get_mut(full_name) else {
             return Ok(());
@@ -219,7 +206,7 @@ impl MirrorPods {
         let Some(asked) = record.asked.take() else {
             return Ok(());
         };
-        match (asked, code) {
+        match (asked, answer.code()) {
             (Asked::Create, 200..=299) => record.is_created(now),
             (Asked::Create, 409) => {
                 // One of this name is there. The watch shows which, and whether it must be deleted. A finalizer can
@@ -237,7 +224,7 @@ impl MirrorPods {
             }
             (asked, code) => {
                 record.delay(now);
-                return Err(failed(&asked, full_name, code, message));
+                return Err(failed(&asked, full_name, code, answer));
             }
         }
         Ok(())
@@ -320,7 +307,7 @@ impl Record {
                     && self.is_free(now)
                 {
                     self.asked = Some(Asked::Create);
-                    actions.push(MirrorAction::Create(creation(pod, node)));
+                    actions.push(MirrorAction::Send(pod.full_name(), creation(pod, node)));
                 }
             }
         }
@@ -334,20 +321,16 @@ impl Record {
             true => json!({"uid": mirror.uid.as_str()}),
             false => json!({}),
         };
-        MirrorAction::Delete(MirrorRequest {
-            full_name: mirror.full_name.clone(),
-            path: mirror.path.clone(),
-            body: json!({
-                "kind": "DeleteOptions",
-                "apiVersion": "v1",
-                "gracePeriodSeconds": 0,
-                "preconditions": preconditions,
-            }),
-        })
+        let request = Request::delete_pod(mirror.path.clone(), &preconditions);
+        MirrorAction::Send(mirror.full_name.clone(), request)
     }
 }
 
-fn failed(asked: &Asked, full_name: &str, code: u16, message: &str) -> MirrorError {
+fn failed(asked: &Asked, full_name: &str, code: u16, answer: &Answer) -> MirrorError {
+    let message = match answer {
+        Answer::NoConnection => "no answer of the API server",
+        Answer::Status { .. } => answer.message(),
+    };
     let (full_name, message) = (full_name.to_owned(), message.to_owned());
     match (asked, code) {
         (Asked::Create, 404) => MirrorError::NotFound { full_name, message },
@@ -373,7 +356,7 @@ fn hash_of(pod: &Pod) -> &str {
 }
 
 /// Returns the request that creates the mirror pod of a static pod.
-fn creation(pod: &Pod, node: &NodeReference) -> MirrorRequest {
+fn creation(pod: &Pod, node: &NodeReference) -> Request {
     let mut body = pod.raw.value();
     let metadata = &mut body["metadata"];
     metadata["annotations"][HASH_ANNOTATION] = hash_of(pod).into();
@@ -388,9 +371,9 @@ fn creation(pod: &Pod, node: &NodeReference) -> MirrorRequest {
     body["kind"] = "Pod".into();
     body["apiVersion"] = "v1".into();
     body["status"] = json!({"phase": "Pending"});
-    MirrorRequest {
-        full_name: pod.full_name(),
+    Request {
+        method: Method::Post,
         path: collection(&pod.metadata.namespace),
-        body,
+        body: Some(body),
     }
 }

@@ -83,18 +83,21 @@ impl Node {
     }
 
     #[track_caller]
-    fn request(&mut self) -> (&'static str, MirrorRequest) {
+    fn request(&mut self) -> (&'static str, String, Value) {
         let mut actions = self.step();
         assert_eq!(actions.len(), 1, "{actions:?}");
         match actions.remove(0) {
-            MirrorAction::Create(request) => ("POST", request),
-            MirrorAction::Delete(request) => ("DELETE", request),
+            MirrorAction::Send(_, request) => {
+                let body = request.body.unwrap();
+                (request.method.name(), request.path, body)
+            }
             MirrorAction::Report(report) => panic!("{report}"),
         }
     }
 
     fn answer(&mut self, code: u16) -> Result<(), MirrorError> {
-        self.mirrors.answered(self.now, "st-node1_rec", code, "no")
+        let answer = Answer::new(code, json!("no"));
+        self.mirrors.answered(self.now, "st-node1_rec", &answer)
     }
 
     #[track_caller]
@@ -116,24 +119,24 @@ impl Node {
 /// Compares a request with a recorded one. The time at which the pod was first seen is not a decision, and Go writes
 /// `resources` also if there is nothing in it.
 #[track_caller]
-fn same((method, request): &(&str, MirrorRequest), recorded: &Value) {
-    let (mut request, mut recorded) = (request.clone(), recorded.clone());
+fn same((method, path, body): &(&str, String, Value), recorded: &Value) {
+    let (mut body, mut recorded) = (body.clone(), recorded.clone());
     if *method == "POST" {
         let seen = |body: &Value| body["metadata"]["annotations"][SEEN_ANNOTATION].clone();
-        assert!(seen(&request.body).is_string());
-        request.body["metadata"]["annotations"][SEEN_ANNOTATION] = seen(&recorded["body"]);
+        assert!(seen(&body).is_string());
+        body["metadata"]["annotations"][SEEN_ANNOTATION] = seen(&recorded["body"]);
         let container = &mut recorded["body"]["spec"]["containers"][0];
         let resources = container.as_object_mut().unwrap().remove("resources");
         assert_eq!(resources, Some(json!({})));
     }
     assert_eq!(
-        (*method, request.path.as_str()),
+        (*method, path.as_str()),
         (
             recorded["method"].as_str().unwrap(),
             recorded["path"].as_str().unwrap()
         )
     );
-    assert_eq!(request.body, recorded["body"]);
+    assert_eq!(body, recorded["body"]);
 }
 
 #[test]
@@ -180,12 +183,9 @@ fn a_missing_namespace_is_tried_thrice_soon_and_then_every_ten_seconds() {
     let mut waits = Vec::new();
     for exchange in tries {
         same(&node.request(), exchange);
-        let message = exchange["answer"]["message"].as_str().unwrap();
+        let answer = Answer::new(404, exchange["answer"].clone());
         let name = "st-nons-node1_doesnotexist";
-        let error = node
-            .mirrors
-            .answered(node.now, name, 404, message)
-            .unwrap_err();
+        let error = node.mirrors.answered(node.now, name, &answer).unwrap_err();
         assert_eq!(
             error.to_string(),
             "cannot create the mirror pod of st-nons-node1_doesnotexist: namespaces \"doesnotexist\" not found; create the namespace, or change metadata.namespace of the pod"
@@ -203,18 +203,15 @@ fn a_missing_namespace_is_tried_thrice_soon_and_then_every_ten_seconds() {
 fn a_mirror_pod_of_an_older_version_is_replaced_at_once() {
     let mut node = Node::of(static_pod(&manifest("st", "rec", "0f0f", "")));
     node.show("m1", false);
-    let (method, request) = node.request();
+    let (method, _, body) = node.request();
     assert_eq!(
-        (method, &request.body["preconditions"]["uid"]),
+        (method, &body["preconditions"]["uid"]),
         ("DELETE", &json!("m1"))
     );
     node.answer(200).unwrap();
-    let (method, request) = node.request();
+    let (method, _, body) = node.request();
     assert_eq!(
-        (
-            method,
-            &request.body["metadata"]["annotations"][MIRROR_ANNOTATION]
-        ),
+        (method, &body["metadata"]["annotations"][MIRROR_ANNOTATION]),
         ("POST", &json!("0f0f"))
     );
     node.answer(201).unwrap();
@@ -321,11 +318,8 @@ fn the_mirror_pod_of_a_static_pod_that_ends_stays() {
     node.wanted.clear();
     node.nothing();
     node.ending.clear();
-    let (method, request) = node.request();
-    assert_eq!(
-        (method, &request.body["preconditions"]),
-        ("DELETE", &json!({}))
-    );
+    let (method, _, body) = node.request();
+    assert_eq!((method, &body["preconditions"]), ("DELETE", &json!({})));
     node.answer(200).unwrap();
     node.nothing();
 }

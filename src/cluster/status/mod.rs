@@ -15,7 +15,7 @@ mod tests;
 pub use api_form::api_form;
 pub use merge::{Deletion, Revived, merge};
 pub use patch::patch;
-pub use publication::{Answer, Next, Publication, Request, Resync};
+pub use publication::{Next, Publication, Resync};
 
 use serde_json::{Map, Value};
 

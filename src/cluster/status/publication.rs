@@ -13,6 +13,7 @@ use super::{
 };
 use crate::api::{PodPhase, PodStatus};
 use crate::base::clock::{Moment, Time};
+use crate::cluster::exchange::{Answer, Method, Request};
 
 /// Time between two looks at the pods whose copy in the API server differs.
 const RESYNC_PERIOD: Duration = Duration::from_secs(10);
@@ -24,49 +25,6 @@ const LONGEST_DELAY: Duration = Duration::from_secs(10);
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
 /// Number of 403 in succession after which a pod is gone that the watch still has.
 const FORBIDDEN_TRIES: u32 = 5;
-
-/// A request to the API server about one pod.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Request {
-    /// GET of the pod.
-    Get,
-    /// PATCH of the pod's status, with the body of a strategic merge patch.
-    Patch(Value),
-    /// DELETE of the pod, with its DeleteOptions.
-    Delete(Value),
-}
-
-impl Request {
-    /// Content type of the body of a PATCH.
-    pub const PATCH_TYPE: &'static str = "application/strategic-merge-patch+json";
-
-    /// Returns the path of the request.
-    pub fn path(&self, namespace: &str, name: &str) -> String {
-        let end = match self {
-            Self::Patch(_) => "/status",
-            Self::Get | Self::Delete(_) => "",
-        };
-        format!("/api/v1/namespaces/{namespace}/pods/{name}{end}")
-    }
-}
-
-/// The answer to a [`Request`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
-    /// A success, with the object in its body.
-    Object(Value),
-    /// An error of the API server.
-    Error {
-        /// Code of HTTP.
-        code: u16,
-        /// Body as text, such as a `Status` object; empty if the answer has none.
-        body: String,
-        /// Delay that the header `Retry-After` asks for.
-        retry_after: Option<Duration>,
-    },
-    /// No answer: no connection, or it ended before the answer was complete.
-    Lost,
-}
 
 /// The step after an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -177,38 +135,40 @@ impl Publication {
         due.then(|| {
             self.retry_at = None;
             self.under_way = UnderWay::Get;
-            Request::Get
+            Request {
+                method: Method::Get,
+                path: path_of(pod),
+                body: None,
+            }
         })
     }
 
     /// Takes the answer to the request under way, and returns what follows.
-    pub fn answered(&mut self, now: Moment, wall: Time, pod: &PodView, answer: Answer) -> Next {
+    pub fn answered(&mut self, now: Moment, wall: Time, pod: &PodView, answer: &Answer) -> Next {
         let request = std::mem::replace(&mut self.under_way, UnderWay::Nothing);
         let mark = match request {
             UnderWay::Patch(mark) => mark,
             _ => Mark::of(pod),
         };
-        match (request, answer) {
-            (UnderWay::Delete, Answer::Object(_)) => self.gone(mark),
-            (_, Answer::Object(object)) if object["metadata"]["uid"] != pod.uid => self.gone(mark),
-            (UnderWay::Patch(_), Answer::Object(object)) => self.published(pod, mark, &object),
-            (_, Answer::Object(object)) => self.compare(wall, pod, mark, &object),
-            (_, Answer::Lost) => self.retry(now, None),
-            (
-                _,
-                Answer::Error {
-                    code,
-                    body,
-                    retry_after,
-                },
-            ) => match code {
-                404 => self.gone(mark),
-                403 if !self.may_be_there(pod) => self.gone(mark),
-                409 if request == UnderWay::Delete => self.gone(mark),
-                422 if body.contains("metadata.uid: ") => self.gone(mark),
-                401 | 403 | 408 | 409 | 429 | 500.. => self.retry(now, retry_after),
-                _ => self.refused(mark, Next::Refused(code)),
-            },
+        let (code, object, retry_after) = match answer {
+            Answer::NoConnection => return self.retry(now, None),
+            Answer::Status {
+                code,
+                body,
+                retry_after,
+            } => (*code, body, *retry_after),
+        };
+        match (code, request) {
+            (200..=299, UnderWay::Delete) => self.gone(mark),
+            (200..=299, _) if object["metadata"]["uid"] != pod.uid => self.gone(mark),
+            (200..=299, UnderWay::Patch(_)) => self.published(pod, mark, object),
+            (200..=299, _) => self.compare(wall, pod, mark, object),
+            (404, _) => self.gone(mark),
+            (403, _) if !self.may_be_there(pod) => self.gone(mark),
+            (409, UnderWay::Delete) => self.gone(mark),
+            (422, _) if answer.message().contains("metadata.uid: ") => self.gone(mark),
+            (401 | 403 | 408 | 409 | 429 | 500.., _) => self.retry(now, retry_after),
+            (code, _) => self.refused(mark, Next::Refused(code)),
         }
     }
 
@@ -222,7 +182,11 @@ impl Publication {
         match body_for(pod, object, wall) {
             Ok(Some(body)) if self.refused != Some(mark) => {
                 self.under_way = UnderWay::Patch(mark);
-                Next::Send(Request::Patch(body))
+                Next::Send(Request {
+                    method: Method::Patch,
+                    path: format!("{}/status", path_of(pod)),
+                    body: Some(body),
+                })
             }
             Err(revived) if !can_be_deleted(pod, object) => self.refused(mark, Next::Held(revived)),
             _ => self.published(pod, mark, object),
@@ -236,12 +200,8 @@ impl Publication {
             return Next::Published;
         }
         self.under_way = UnderWay::Delete;
-        Next::Send(Request::Delete(json!({
-            "kind": "DeleteOptions",
-            "apiVersion": "v1",
-            "gracePeriodSeconds": 0,
-            "preconditions": {"uid": pod.uid},
-        })))
+        let preconditions = json!({"uid": pod.uid});
+        Next::Send(Request::delete_pod(path_of(pod), &preconditions))
     }
 
     fn gone(&mut self, mark: Mark) -> Next {
@@ -303,6 +263,10 @@ impl Resync {
         }
         due
     }
+}
+
+fn path_of(pod: &PodView) -> String {
+    format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name)
 }
 
 /// True for the status of a pod that has not been synced yet. It says nothing that the API server does not know.

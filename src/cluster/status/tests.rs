@@ -14,6 +14,7 @@ use super::*;
 use crate::api::PodPhase;
 use crate::base::clock::{Moment, Time};
 use crate::base::json;
+use crate::cluster::exchange::{Answer, Method, Request};
 
 const NODE: &str = "192.0.2.2";
 
@@ -207,10 +208,16 @@ fn under_way(method: &str) -> (Publication, Sample) {
             .is_some()
     );
     if method != "GET" {
-        let next = publication.answered(at(0), wall(), &sample.view(), Answer::Object(present));
+        let next = publication.answered(at(0), wall(), &sample.view(), &Answer::new(200, present));
         let as_asked = match next {
-            Next::Send(Request::Patch(_)) => method == "PATCH",
-            Next::Send(Request::Delete(_)) => method == "DELETE",
+            Next::Send(Request {
+                method: Method::Patch,
+                ..
+            }) => method == "PATCH",
+            Next::Send(Request {
+                method: Method::Delete,
+                ..
+            }) => method == "DELETE",
             _ => false,
         };
         assert!(as_asked, "{next:?}");

@@ -4,47 +4,60 @@ use super::*;
 
 fn begin(publication: &mut Publication, sample: &Sample, millis: u64, resync: bool) -> bool {
     let begun = publication.begin(at(millis), wall(), &sample.view(), resync);
-    assert!(matches!(begun, None | Some(Request::Get)));
+    assert!(matches!(
+        begun,
+        None | Some(Request {
+            method: Method::Get,
+            body: None,
+            ..
+        })
+    ));
     begun.is_some()
 }
 
 fn answer(publication: &mut Publication, sample: &Sample, answer: Answer) -> Next {
-    publication.answered(at(0), wall(), &sample.view(), answer)
+    publication.answered(at(0), wall(), &sample.view(), &answer)
 }
 
 fn error(code: u16) -> Answer {
-    Answer::Error {
-        code,
-        body: String::new(),
-        retry_after: None,
-    }
+    Answer::new(code, Value::Null)
 }
 
 fn is_patch(next: &Next) -> bool {
-    matches!(next, Next::Send(Request::Patch(_)))
+    matches!(
+        next,
+        Next::Send(Request {
+            method: Method::Patch,
+            ..
+        })
+    )
 }
 
 /// A publication of which the API server has the status, and its pod.
 fn published() -> (Publication, Sample) {
     let (mut publication, sample) = under_way("PATCH");
     let stored = api_object("u", &sample.form());
-    let next = answer(&mut publication, &sample, Answer::Object(stored));
+    let next = answer(&mut publication, &sample, Answer::new(200, stored));
     assert_eq!(next, Next::Published);
     (publication, sample)
 }
 
 #[test]
 fn the_paths_are_those_of_the_api() {
-    let of = |request: Request| request.path("rec", "web");
-    assert_eq!(of(Request::Get), "/api/v1/namespaces/rec/pods/web");
-    assert_eq!(
-        of(Request::Delete(json!({}))),
-        "/api/v1/namespaces/rec/pods/web"
-    );
-    assert_eq!(
-        of(Request::Patch(json!({}))),
-        "/api/v1/namespaces/rec/pods/web/status"
-    );
+    let sample = Sample::new("Never", &succeeded()).stage(WorkerStage::Finished);
+    let mut publication = Publication::default();
+    let get = publication.begin(at(0), wall(), &sample.view(), false);
+    assert_eq!(get.unwrap().path, "/api/v1/namespaces/rec/pods/p");
+    let pending = deleted(api_object("u", &json!({"phase": "Pending"})));
+    let Next::Send(patch) = answer(&mut publication, &sample, Answer::new(200, pending)) else {
+        panic!("no patch")
+    };
+    assert_eq!(patch.path, "/api/v1/namespaces/rec/pods/p/status");
+    let stored = deleted(api_object("u", &sample.form()));
+    let Next::Send(delete) = answer(&mut publication, &sample, Answer::new(200, stored)) else {
+        panic!("no deletion")
+    };
+    assert_eq!(delete.path, "/api/v1/namespaces/rec/pods/p");
 }
 
 #[test]
@@ -54,7 +67,7 @@ fn each_change_is_published_once_and_at_once() {
     let next = sample.clone().changed(WorkerStage::Running);
     assert!(begin(&mut publication, &next, 0, false));
     assert!(!begin(&mut publication, &next, 0, true), "one at a time");
-    let same = Answer::Object(api_object("u", &next.form()));
+    let same = Answer::new(200, api_object("u", &next.form()));
     assert_eq!(answer(&mut publication, &next, same), Next::Published);
     let stopped = next.clone().stage(WorkerStage::Stopped);
     assert!(begin(&mut publication, &stopped, 0, false), "another stage");
@@ -83,7 +96,7 @@ fn a_copy_that_differs_is_published_at_a_resync() {
 fn a_change_during_a_patch_is_published_after_it() {
     let (mut publication, sample) = under_way("PATCH");
     let new = sample.clone().changed(WorkerStage::Running);
-    let stored = Answer::Object(api_object("u", &sample.form()));
+    let stored = Answer::new(200, api_object("u", &sample.form()));
     assert_eq!(answer(&mut publication, &new, stored), Next::Published);
     assert!(begin(&mut publication, &new, 0, false));
 }
@@ -93,7 +106,7 @@ fn another_pod_of_the_name_is_not_deleted() {
     let finished = Sample::new("Never", &succeeded()).stage(WorkerStage::Finished);
     let mut publication = Publication::default();
     assert!(begin(&mut publication, &finished, 0, false));
-    let present = Answer::Object(api_object("u", &finished.form()));
+    let present = Answer::new(200, api_object("u", &finished.form()));
     let next = answer(&mut publication, &finished, present);
     assert_eq!(next, Next::Published);
     let copy = |uid| Some(deleted(api_object(uid, &finished.form())));
@@ -149,7 +162,7 @@ fn a_mirror_pod_that_does_not_exist_yet_has_no_status() {
 fn a_pod_with_another_uid_is_forgotten() {
     for method in ["GET", "PATCH"] {
         let (mut publication, sample) = under_way(method);
-        let other = Answer::Object(api_object("v", &running()));
+        let other = Answer::new(200, api_object("v", &running()));
         assert_eq!(answer(&mut publication, &sample, other), Next::Gone);
         assert!(!begin(&mut publication, &sample, 0, false));
         let new = Sample {
@@ -177,7 +190,7 @@ fn a_refused_status_is_not_sent_again() {
 #[test]
 fn a_status_that_would_be_refused_waits_for_the_next() {
     let (mut publication, sample) = under_way("GET");
-    let present = Answer::Object(api_object("u", &ended("Running", 0)));
+    let present = Answer::new(200, api_object("u", &ended("Running", 0)));
     let next = answer(&mut publication, &sample, present.clone());
     let Next::Held(revived) = next else {
         panic!("{next:?}")
@@ -200,7 +213,7 @@ fn a_failure_is_retried_with_a_growing_delay() {
     let (mut publication, sample) = under_way("GET");
     let delays = [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000];
     for delay in delays {
-        let next = answer(&mut publication, &sample, Answer::Lost);
+        let next = answer(&mut publication, &sample, Answer::NoConnection);
         assert_eq!(next, Next::Retry(at(delay)));
         assert_eq!(publication.retry_at(), Some(at(delay)));
         let new = sample.clone().changed(WorkerStage::Running);
@@ -208,12 +221,12 @@ fn a_failure_is_retried_with_a_growing_delay() {
         assert!(begin(&mut publication, &sample, delay, false));
         assert_eq!(publication.retry_at(), None, "it is under way");
     }
-    let present = Answer::Object(api_object("u", &sample.form()));
+    let present = Answer::new(200, api_object("u", &sample.form()));
     assert_eq!(answer(&mut publication, &sample, present), Next::Published);
     assert_eq!(publication.retry_at(), None);
     let new = sample.changed(WorkerStage::Running);
     assert!(begin(&mut publication, &new, 0, false));
-    let next = answer(&mut publication, &new, Answer::Lost);
+    let next = answer(&mut publication, &new, Answer::NoConnection);
     assert_eq!(next, Next::Retry(at(100)), "it begins anew");
 }
 
@@ -221,9 +234,9 @@ fn a_failure_is_retried_with_a_growing_delay() {
 fn the_delay_that_the_api_server_asks_for_is_kept_up_to_a_minute() {
     let check = |asked, expected| {
         let (mut publication, sample) = under_way("GET");
-        let answered = Answer::Error {
+        let answered = Answer::Status {
             code: 429,
-            body: String::new(),
+            body: Value::Null,
             retry_after: Some(Duration::from_secs(asked)),
         };
         let next = answer(&mut publication, &sample, answered);
@@ -257,9 +270,15 @@ fn a_pod_is_deleted_once_all_is_done() {
     let check = |sample: &Sample, present: Value, expected: bool| {
         let mut publication = Publication::default();
         assert!(begin(&mut publication, sample, 0, false));
-        let next = answer(&mut publication, sample, Answer::Object(present));
+        let next = answer(&mut publication, sample, Answer::new(200, present));
         assert_eq!(
-            matches!(next, Next::Send(Request::Delete(_))),
+            matches!(
+                next,
+                Next::Send(Request {
+                    method: Method::Delete,
+                    ..
+                })
+            ),
             expected,
             "{next:?}"
         );
@@ -294,14 +313,28 @@ fn a_terminal_phase_is_published_before_the_deletion() {
     let mut publication = Publication::default();
     assert!(begin(&mut publication, &sample, 0, false));
     let mut present = deleted(api_object("u", &ended("Running", 137)));
-    let next = answer(&mut publication, &sample, Answer::Object(present.clone()));
-    let Next::Send(Request::Patch(body)) = next else {
+    let next = answer(&mut publication, &sample, Answer::new(200, present.clone()));
+    let Next::Send(Request {
+        method: Method::Patch,
+        body: Some(body),
+        ..
+    }) = next
+    else {
         panic!("{next:?}")
     };
     assert_eq!(body["status"]["phase"], "Failed");
     present["status"]["phase"] = "Failed".into();
-    let next = answer(&mut publication, &sample, Answer::Object(present));
-    assert!(matches!(next, Next::Send(Request::Delete(_))), "{next:?}");
+    let next = answer(&mut publication, &sample, Answer::new(200, present));
+    assert!(
+        matches!(
+            next,
+            Next::Send(Request {
+                method: Method::Delete,
+                ..
+            })
+        ),
+        "{next:?}"
+    );
 }
 
 #[test]
@@ -311,8 +344,17 @@ fn a_deletion_that_fails_is_tried_again() {
     assert_eq!(next, Next::Retry(at(100)));
     assert!(begin(&mut publication, &sample, 100, false));
     let present = deleted(api_object("u", &sample.form()));
-    let next = answer(&mut publication, &sample, Answer::Object(present.clone()));
-    assert!(matches!(next, Next::Send(Request::Delete(_))), "{next:?}");
+    let next = answer(&mut publication, &sample, Answer::new(200, present.clone()));
+    assert!(
+        matches!(
+            next,
+            Next::Send(Request {
+                method: Method::Delete,
+                ..
+            })
+        ),
+        "{next:?}"
+    );
     assert_eq!(answer(&mut publication, &sample, error(404)), Next::Gone);
     let copy = Sample {
         copy: Some(present),
@@ -331,17 +373,26 @@ fn a_pod_is_deleted_although_its_status_is_refused() {
     let present = deleted(api_object("u", &ended("Succeeded", 0)));
     let mut publication = Publication::default();
     assert!(begin(&mut publication, &alive, 0, false));
-    let next = answer(&mut publication, &alive, Answer::Object(present.clone()));
-    assert!(matches!(next, Next::Send(Request::Delete(_))), "{next:?}");
+    let next = answer(&mut publication, &alive, Answer::new(200, present.clone()));
+    assert!(
+        matches!(
+            next,
+            Next::Send(Request {
+                method: Method::Delete,
+                ..
+            })
+        ),
+        "{next:?}"
+    );
     let (mut publication, _) = under_way("GET");
     let living = deleted(api_object("u", &ended("Running", 0)));
-    let next = answer(&mut publication, &alive, Answer::Object(living));
+    let next = answer(&mut publication, &alive, Answer::new(200, living));
     assert!(matches!(next, Next::Held(_)), "{next:?}");
 
     let mut publication = Publication::default();
     assert!(begin(&mut publication, &alive, 0, false));
     let pending = api_object("u", &json!({"phase": "Pending"}));
-    let next = answer(&mut publication, &alive, Answer::Object(pending));
+    let next = answer(&mut publication, &alive, Answer::new(200, pending));
     assert!(is_patch(&next), "{next:?}");
     assert_eq!(
         answer(&mut publication, &alive, error(422)),
@@ -354,6 +405,15 @@ fn a_pod_is_deleted_although_its_status_is_refused() {
     };
     assert!(!begin(&mut publication, &listed, 0, false));
     assert!(begin(&mut publication, &listed, 0, true));
-    let next = answer(&mut publication, &listed, Answer::Object(present));
-    assert!(matches!(next, Next::Send(Request::Delete(_))), "{next:?}");
+    let next = answer(&mut publication, &listed, Answer::new(200, present));
+    assert!(
+        matches!(
+            next,
+            Next::Send(Request {
+                method: Method::Delete,
+                ..
+            })
+        ),
+        "{next:?}"
+    );
 }

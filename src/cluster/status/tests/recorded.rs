@@ -101,29 +101,43 @@ fn a_pod_is_published_and_deleted_as_a_kubelet_did_it() {
         }
         let view = sample.view();
         let begun = publication.begin(at(0), wall(), &view, false);
-        assert_eq!(begun, Some(Request::Get));
-        let next = publication.answered(at(0), wall(), &view, Answer::Object(present.clone()));
+        assert_eq!(begun.unwrap().method, Method::Get);
+        let next = publication.answered(at(0), wall(), &view, &Answer::new(200, present.clone()));
         let sent = without_pod_resources(step["sent"].clone());
         present["status"] = step["stored"].clone();
         if sent.is_null() {
             assert_eq!(next, Next::Published);
             continue;
         }
-        let Next::Send(Request::Patch(body)) = next else {
+        let Next::Send(Request {
+            method: Method::Patch,
+            body: Some(body),
+            ..
+        }) = next
+        else {
             panic!("{next:?}")
         };
         assert_eq!(body, sent);
-        let next = publication.answered(at(0), wall(), &view, Answer::Object(present.clone()));
+        let next = publication.answered(at(0), wall(), &view, &Answer::new(200, present.clone()));
         assert_eq!(next, Next::Published);
     }
     let sample = sample.changed(WorkerStage::Finished);
     publication.begin(at(0), wall(), &sample.view(), false);
-    let next = publication.answered(at(0), wall(), &sample.view(), Answer::Object(present));
+    let next = publication.answered(at(0), wall(), &sample.view(), &Answer::new(200, present));
     let answers = lines(ANSWERS);
     let delete = answers.iter().find(|a| a["code"] == 200).unwrap();
-    assert_eq!(next, Next::Send(Request::Delete(delete["sent"].clone())));
-    let answer = Answer::Object(delete["answer"].clone());
-    let next = publication.answered(at(0), wall(), &sample.view(), answer);
+    let Next::Send(Request {
+        method: Method::Delete,
+        path,
+        body,
+    }) = next
+    else {
+        panic!("{next:?}")
+    };
+    assert_eq!(path, "/api/v1/namespaces/rec/pods/p");
+    assert_eq!(body.as_ref(), Some(&delete["sent"]));
+    let answer = Answer::new(200, delete["answer"].clone());
+    let next = publication.answered(at(0), wall(), &sample.view(), &answer);
     assert_eq!(next, Next::Gone);
 }
 
@@ -146,12 +160,8 @@ fn a_refusal_leads_to_what_it_means() {
             (&json!(method), &json!(code))
         );
         let (mut publication, sample) = under_way(method);
-        let error = Answer::Error {
-            code,
-            body: answer["answer"].to_string(),
-            retry_after: None,
-        };
-        let got = publication.answered(at(0), wall(), &sample.view(), error);
+        let error = Answer::new(code, answer["answer"].clone());
+        let got = publication.answered(at(0), wall(), &sample.view(), &error);
         assert_eq!(got, next, "{method} {code}");
     }
 }
