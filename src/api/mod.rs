@@ -15,6 +15,7 @@ pub mod field;
 pub mod field_ref;
 pub mod huge_pages;
 pub mod identity;
+pub mod lazy_object;
 pub mod objects;
 pub mod pod;
 pub mod pod_resources;

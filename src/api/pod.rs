@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use actions::{
     ExecAction, GrpcAction, HttpGetAction, HttpHeader, IntOrString, SleepAction, TcpSocketAction,
@@ -48,6 +49,7 @@ pub use volumes::{
     Volume, VolumeDevice, VolumeMount, VolumeProjection,
 };
 
+use super::lazy_object::Parts;
 use super::raw_object::RawObject;
 use super::source::PodSource;
 use crate::base::pod_uid::PodUid;
@@ -93,6 +95,12 @@ pub struct Pod {
     pub spec: Arc<PodSpec>,
     /// The whole object as JSON, with every field that the user wrote. Its `status` is not kept up to date.
     pub raw: RawObject,
+}
+
+impl Parts for Pod {
+    fn object(&self) -> Value {
+        self.raw.value()
+    }
 }
 
 impl Pod {

@@ -50,7 +50,7 @@ pub fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> io::Result<T> {
             Ok((record, _)) => break record,
             Err(e) => e,
         };
-        // A missing field is an error of the whole record. A field of that name can only be in the way of another.
+        // The error of a missing field has no path: the record is useless without it.
         let Some((Step::Key(name), fields)) = error.path.first().zip(value.as_object_mut()) else {
             return Err(serde_json::Error::from(error).into());
         };

@@ -1,32 +1,26 @@
 //! The object of a workload as the server shows it: with defaults, overrides, owner references and status.
 //!
-//! Invariants: the daemon keeps the parts of an object, and puts them together when somebody reads it. The parts are
-//! shared with the workload and its state. A tree of values for each object would take ten times the memory of its text.
+//! Invariants: the parts are shared with the workload and its state.
 
-use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::deployment::SetRecord;
 use super::record::{Owner, seconds};
 use super::replica_set::ReplicaSetStatus;
 use super::template;
+use crate::api::lazy_object::{LazyObject, Parts};
 use crate::api::raw_object::RawObject;
 use crate::api::workload::{Workload, WorkloadSpec};
 
-/// An object that is put together from its parts, or an object that was read from JSON.
-#[derive(Debug, Default)]
-pub struct ShownObject {
-    parts: Option<Arc<Parts>>,
-    /// The object as a tree of values, which is made when it is first read.
-    object: OnceLock<Value>,
-}
+/// The object of a workload.
+pub type ShownObject = LazyObject<ObjectParts>;
 
 /// The parts of an object.
 #[derive(Debug, PartialEq)]
-pub(super) enum Parts {
+pub enum ObjectParts {
     /// A workload of a file, or a Job of a CronJob.
     Workload(WorkloadParts),
     /// A set of a Deployment.
@@ -35,7 +29,7 @@ pub(super) enum Parts {
 
 /// The parts of a workload's object.
 #[derive(Debug, PartialEq)]
-pub(super) struct WorkloadParts {
+pub struct WorkloadParts {
     /// The workload with the overrides of verbs.
     pub(super) workload: Arc<Workload>,
     /// Fields that are added to the metadata.
@@ -48,7 +42,7 @@ pub(super) struct WorkloadParts {
 
 /// The parts of a ReplicaSet that a Deployment has made.
 #[derive(Debug, PartialEq)]
-pub(super) struct SetParts {
+pub struct SetParts {
     /// The set.
     pub(super) set: SetRecord,
     /// The set as an owner of pods, with its namespace and UID.
@@ -61,7 +55,7 @@ pub(super) struct SetParts {
     pub(super) status: ReplicaSetStatus,
 }
 
-impl Parts {
+impl Parts for ObjectParts {
     fn object(&self) -> Value {
         match self {
             Self::Workload(parts) => parts.object(),
@@ -173,69 +167,15 @@ fn add_to(object: &mut Value, pointer: &str, added: &Value) {
     }
 }
 
-impl From<Parts> for ShownObject {
-    fn from(parts: Parts) -> Self {
-        Self {
-            parts: Some(Arc::new(parts)),
-            object: OnceLock::new(),
-        }
+impl From<WorkloadParts> for ShownObject {
+    fn from(parts: WorkloadParts) -> Self {
+        Arc::new(ObjectParts::Workload(parts)).into()
     }
 }
 
-impl From<Value> for ShownObject {
-    fn from(object: Value) -> Self {
-        Self {
-            parts: None,
-            object: object.into(),
-        }
-    }
-}
-
-/// A clone shares the parts. It does not have the tree of values that somebody has read, so that the tree goes with its
-/// reader.
-impl Clone for ShownObject {
-    fn clone(&self) -> Self {
-        Self {
-            parts: self.parts.clone(),
-            object: match self.parts {
-                Some(_) => OnceLock::new(),
-                None => self.object.clone(),
-            },
-        }
-    }
-}
-
-impl Deref for ShownObject {
-    type Target = Value;
-
-    fn deref(&self) -> &Value {
-        let read = || self.parts.as_ref().map(|parts| parts.object());
-        self.object.get_or_init(|| read().unwrap_or_default())
-    }
-}
-
-/// Compares the parts, or else the objects.
-impl PartialEq for ShownObject {
-    fn eq(&self, other: &Self) -> bool {
-        match (&self.parts, &other.parts) {
-            (Some(a), Some(b)) => a == b,
-            _ => **self == **other,
-        }
-    }
-}
-
-impl Serialize for ShownObject {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.parts {
-            Some(parts) => parts.object().serialize(serializer),
-            None => self.object.get().serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for ShownObject {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Value::deserialize(deserializer).map(Self::from)
+impl From<SetParts> for ShownObject {
+    fn from(parts: SetParts) -> Self {
+        Arc::new(ObjectParts::Set(parts.into())).into()
     }
 }
 
@@ -265,7 +205,7 @@ mod tests {
         parts.metadata.push(("generation", generation.into()));
         parts.annotations.push(("a/b", "1".into()));
         parts.set_status(&json!({"replicas": 2}));
-        Parts::Workload(parts).into()
+        parts.into()
     }
 
     #[test]
@@ -276,25 +216,5 @@ mod tests {
         assert_eq!(object["metadata"]["annotations"], json!({"a/b": "1"}));
         assert_eq!(object["spec"]["strategy"]["type"], "RollingUpdate");
         assert_eq!(object["status"]["replicas"], 2);
-        let written = serde_json::to_value(&object).unwrap();
-        assert_eq!(written, *object);
-        let read: ShownObject = serde_json::from_value(written).unwrap();
-        assert_eq!(read, object);
-    }
-
-    #[test]
-    fn objects_of_equal_parts_are_equal_and_are_not_put_together_for_it() {
-        let (object, equal) = (shown(3), shown(3));
-        assert!(object == equal && object != shown(4));
-        assert!(object.object.get().is_none() && equal.object.get().is_none());
-    }
-
-    #[test]
-    fn what_a_reader_has_put_together_goes_with_the_reader() {
-        let kept = shown(3);
-        let copy = kept.clone();
-        assert_eq!(copy["metadata"]["generation"], 3);
-        assert!(kept.object.get().is_none());
-        assert!(copy.clone().object.get().is_none());
     }
 }

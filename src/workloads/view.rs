@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::overrides::read_raw;
-use super::shown_object::{Parts, ShownObject, WorkloadParts};
+use super::shown_object::{ShownObject, WorkloadParts};
 use super::state::object_hash;
 use super::world::Wanted;
 use crate::api::raw_object::RawObject;
@@ -57,7 +57,7 @@ impl WorkloadView {
     pub fn of_file(wanted: &Wanted) -> Self {
         let object = WorkloadParts::of(wanted.workload.clone());
         Self {
-            object: Parts::Workload(object).into(),
+            object: object.into(),
             file: Some(wanted.file.clone()),
             file_hash: Some(object_hash(&wanted.workload)),
             file_error: wanted.file_error.clone(),

@@ -3,12 +3,12 @@
 //! Invariants: a view shares the object, the status and the events with their owners, so that making a view copies
 //! almost nothing. An answer contains each status once.
 
-use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::api::lazy_object::LazyObject;
 use crate::api::validation::probe_field;
 use crate::api::{Pod, PodStatus, ProbeType};
 use crate::engine::images::ImagePull;
@@ -79,61 +79,7 @@ impl PodView {
 }
 
 /// The object of a pod: the daemon's own object, or an object that was read from JSON.
-#[derive(Clone, Debug, Default)]
-pub struct Manifest {
-    pod: Option<Arc<Pod>>,
-    /// The object as a JSON tree, which is made when it is first read. The daemon only writes objects out, and so
-    /// keeps no tree.
-    object: OnceLock<Value>,
-}
-
-impl From<Arc<Pod>> for Manifest {
-    fn from(pod: Arc<Pod>) -> Self {
-        Self {
-            pod: Some(pod),
-            object: OnceLock::new(),
-        }
-    }
-}
-
-impl From<Value> for Manifest {
-    fn from(object: Value) -> Self {
-        Self {
-            pod: None,
-            object: object.into(),
-        }
-    }
-}
-
-impl Deref for Manifest {
-    type Target = Value;
-
-    fn deref(&self) -> &Value {
-        let read = || self.pod.as_ref().map(|pod| pod.raw.value());
-        self.object.get_or_init(|| read().unwrap_or_default())
-    }
-}
-
-impl PartialEq for Manifest {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl Serialize for Manifest {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.pod {
-            Some(pod) => pod.raw.serialize(serializer),
-            None => self.object.get().serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Manifest {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Value::deserialize(deserializer).map(Self::from)
-    }
-}
+pub type Manifest = LazyObject<Pod>;
 
 /// Everything that the client verbs show, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use crate::api::workload::{CronJobSpec, Workload, WorkloadKey, WorkloadKind, Wor
 use crate::workloads::cron_job::{self, ChildJob, CronJobInput, JobEnd, NewJob};
 use crate::workloads::job::{ConditionType, JobState};
 use crate::workloads::record::{Owner, seconds};
-use crate::workloads::shown_object::{Parts, WorkloadParts, edit};
+use crate::workloads::shown_object::{WorkloadParts, edit};
 use crate::workloads::state::{ControllerState, CronJobRecord, MadeJob, WorkloadState};
 use crate::workloads::template;
 use crate::workloads::view::WorkloadView;
@@ -129,7 +129,7 @@ impl Stepping<'_> {
         object.metadata.push(("ownerReferences", owner));
         object.set_status(&made.status);
         views.push(WorkloadView {
-            object: Parts::Workload(object).into(),
+            object: object.into(),
             ..WorkloadView::default()
         });
         true

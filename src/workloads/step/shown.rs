@@ -17,7 +17,7 @@ use crate::workloads::observed::ObservedPod;
 use crate::workloads::record::{Owner, seconds};
 use crate::workloads::replica_set::{PodCounts, ReplicaSetStatus};
 use crate::workloads::set_rollout_status::{SetRolloutStatus, SetRolloutStatusError};
-use crate::workloads::shown_object::{Parts, SetParts, WorkloadParts};
+use crate::workloads::shown_object::{SetParts, WorkloadParts};
 use crate::workloads::state::WorkloadState;
 use crate::workloads::template::TEMPLATE_HASH_LABEL;
 use crate::workloads::view::{RevisionView, RolloutView, WorkloadView};
@@ -60,7 +60,7 @@ impl Shown {
 
     /// Returns the view.
     pub(super) fn finish(mut self) -> WorkloadView {
-        self.view.object = Parts::Workload(self.object).into();
+        self.view.object = self.object.into();
         self.view
     }
 }
@@ -142,7 +142,7 @@ pub(super) fn replica_set(
         workload: workload.clone(),
     };
     WorkloadView {
-        object: Parts::Set(parts.into()).into(),
+        object: parts.into(),
         ..WorkloadView::default()
     }
 }
