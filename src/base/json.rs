@@ -3,7 +3,7 @@
 //! Invariants: a type is read from a tree of values, and this is the only reader of types. It records the fields that no
 //! type has read, and the place of a type error. serde writes a reader of a type for each deserializer that the program
 //! uses, and serde_json's own ones also accept a list as the fields of a struct. With them, the static file would be
-//! larger by a twentieth.
+//! 370 KB larger.
 
 use std::cell::RefCell;
 use std::fmt;
