@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use crate::base::bell::Bell;
 use crate::base::locks::Locked;
 use crate::base::pod_uid::PodUid;
 
@@ -80,9 +81,16 @@ pub struct ChangeFeed {
     /// The last changes, oldest first. The newest has the present version.
     log: Mutex<VecDeque<Subject>>,
     grown: Condvar,
+    /// The bell of a reader that waits for other things too.
+    bell: OnceLock<Arc<Bell>>,
 }
 
 impl ChangeFeed {
+    /// Rings `bell` after each change from now on, for a reader that waits for other things too. There is one such reader.
+    pub fn ring(&self, bell: Arc<Bell>) {
+        let _ = self.bell.set(bell);
+    }
+
     /// Records a change of one aspect of a pod, and returns the new version.
     pub fn tell(&self, uid: &PodUid, aspect: Aspect) -> u64 {
         let mut log = self.log();
@@ -111,7 +119,9 @@ impl ChangeFeed {
         }
         log.push_back(subject);
         self.grown.notify_all();
-        self.version.fetch_add(1, Ordering::Release) + 1
+        let version = self.version.fetch_add(1, Ordering::Release) + 1;
+        self.bell.get().inspect(|bell| bell.ring());
+        version
     }
 
     /// Returns the present version. Everything that changed up to this version can be read.

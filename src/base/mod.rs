@@ -2,6 +2,7 @@
 //! This part knows nothing of how pods run.
 
 pub mod atomic_file;
+pub mod bell;
 pub mod cancel;
 pub mod change_feed;
 pub mod clock;

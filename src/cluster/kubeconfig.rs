@@ -6,7 +6,6 @@
 
 mod error;
 mod fields;
-mod rereading;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -20,7 +19,6 @@ use self::fields::Section;
 use crate::api::decode;
 
 pub use error::{KubeconfigError, Refusal};
-pub use rereading::{FileUse, Rereading};
 pub use server::{Server, ServerError};
 
 /// Size in bytes from which a kubeconfig is refused: 1 MiB.
@@ -33,16 +31,6 @@ pub enum Content {
     Inline(Vec<u8>),
     /// Absolute path of the file, if the kubeconfig's own path is absolute.
     File(PathBuf),
-}
-
-impl Content {
-    /// Returns the path of the file; None if the content stands in the kubeconfig.
-    pub fn file(&self) -> Option<&Path> {
-        match self {
-            Self::Inline(_) => None,
-            Self::File(path) => Some(path),
-        }
-    }
 }
 
 /// Leaves the content out, because it may be a key or a token.
@@ -110,25 +98,6 @@ impl Kubeconfig {
         };
         let directory = file.parent().unwrap_or(Path::new(""));
         of_config(&config, directory)
-    }
-
-    /// Returns the files that the kubeconfig names, and what for.
-    pub fn files(&self) -> Vec<(FileUse, &Path)> {
-        let authorities = match &self.check {
-            ServerCheck::Authorities(content) => Some(content),
-            ServerCheck::SystemAuthorities | ServerCheck::Nothing => None,
-        };
-        let pair = self.certificate.as_ref();
-        let contents = [
-            (FileUse::Certificate, authorities),
-            (FileUse::Certificate, pair.map(|pair| &pair.certificate)),
-            (FileUse::Certificate, pair.map(|pair| &pair.key)),
-            (FileUse::Token, self.token.as_ref()),
-        ];
-        contents
-            .into_iter()
-            .filter_map(|(what, content)| Some((what, content?.file()?)))
-            .collect()
     }
 }
 

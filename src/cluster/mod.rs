@@ -3,9 +3,11 @@
 //! Invariants: nothing of what runs depends on the link. What is here so far decides, and uses no thread, descriptor,
 //! lock or clock: each part is a function of what the node knows and of what the API server has answered.
 
+pub mod client;
 pub mod events;
 pub mod exchange;
 pub mod kubeconfig;
+pub mod link;
 pub mod mirror_pods;
 pub mod node;
 pub mod pods;

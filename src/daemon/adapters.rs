@@ -116,6 +116,8 @@ pub(super) struct ServiceInputs {
     pub(super) restored: bool,
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) networks: Arc<Networks>,
+    /// True if the node is one of a cluster: podprobe then serves host ports, and no services.
+    pub(super) is_of_a_cluster: bool,
 }
 
 impl NodeState for ServiceInputs {
@@ -132,7 +134,11 @@ impl NodeState for ServiceInputs {
     }
 
     fn services(&self) -> ServiceObjects {
-        self.sources.objects.services()
+        match self.is_of_a_cluster {
+            // The cluster's own proxy serves them, and their addresses are the cluster's.
+            true => ServiceObjects::default(),
+            false => self.sources.objects.services(),
+        }
     }
 
     fn has_all(&self) -> bool {

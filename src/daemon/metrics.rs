@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use super::backend::DaemonBackend;
+use super::machine;
 use crate::api::{Pod, PodSource, PodStatus, PodUid};
 use crate::base::clock::Moment;
 use crate::base::log_pipe;
@@ -20,7 +21,7 @@ use crate::base::text::visible::{is_unsafe, replace};
 use crate::engine::runtime::{RuntimePodStatus, RuntimeState};
 use crate::engine::stats::Disk;
 use crate::face::server::{Health, Metrics};
-use crate::face::views::kube_node::{NodeState, os_name, write_node};
+use crate::face::views::kube_node::{NodeState, write_node};
 use crate::face::views::kube_state::{
     NodeLabels, PodState, ServiceState, write_pods, write_services,
 };
@@ -99,14 +100,12 @@ impl DaemonBackend {
         let help = "The node's name. The count is always 1.";
         let labels = [("node", self.settings.node_name.as_str())];
         Family::new(out, "kubelet_node_name", Kind::Gauge, help).value(&labels, 1);
-        let os = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-        let release = nix::sys::utsname::uname().map(|name| name.release().to_owned());
-        let release = release.unwrap_or_default();
+        let (release, os) = (machine::kernel_release(), machine::os_name());
         let state = NodeState {
             name: &self.settings.node_name,
             ip: self.settings.node_ip,
-            kernel: &release.to_string_lossy(),
-            os: os_name(&os),
+            kernel: &release,
+            os: &os,
             is_ready: self.checks().iter().all(|check| check.failure.is_none()),
             cpu_milli: self.node.cpu_milli,
             memory: self.node.memory,

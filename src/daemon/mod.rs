@@ -3,11 +3,13 @@
 mod adapters;
 mod backend;
 mod checks;
+mod cluster;
 mod containers;
 mod counted;
 mod error;
 mod garbage;
 mod last_daemon;
+mod machine;
 mod metrics;
 mod parts;
 mod pauses;

@@ -11,6 +11,7 @@ use super::adapters::{
     FileWorkloads, Prober, RuntimeCache, Seen, ServiceLinks, TemplateImages, Traffic, Withdrawal,
 };
 use super::backend::DaemonBackend;
+use super::cluster::ClusterNode;
 use super::counted::Counted;
 use super::error::{DaemonError, cannot};
 use super::garbage::Garbage;
@@ -20,6 +21,7 @@ use crate::api::sysctls::SysctlAllowlist;
 use crate::api::{PodSource, PodUid};
 use crate::base::clock::Moment;
 use crate::base::paths::Layout;
+use crate::cluster::link;
 use crate::daemon::settings::Settings;
 use crate::engine::images::ImageStore;
 use crate::engine::images::manager::{ImageManager, ImageService, NoRegistry, Puller};
@@ -250,6 +252,27 @@ impl Made {
         }
     }
 
+    /// Returns the parts that the link to a cluster needs, or None if the node stands alone.
+    pub(super) fn of_the_link(
+        &self,
+        settings: &Settings,
+        backend: &Arc<DaemonBackend>,
+        outlet: Outlet,
+    ) -> Option<link::Deps> {
+        let pods = &self.shared.pods;
+        Some(link::Deps {
+            node: Box::new(ClusterNode(backend.clone())),
+            node_name: settings.node_name.clone(),
+            kubeconfig: settings.kubeconfig.clone()?,
+            pods: pods.manager.clone(),
+            statuses: pods.statuses.clone(),
+            workers: self.workers.clone(),
+            feed: pods.feed.clone(),
+            recorder: pods.recorder.clone(),
+            outlet,
+        })
+    }
+
     /// Returns the parts that the sync loop needs.
     pub(super) fn of_the_sync_loop(&self, pods_with_data: Vec<PodUid>) -> Parts {
         let shared = &self.shared;
@@ -281,12 +304,14 @@ impl Made {
     }
 }
 
-/// Returns the pod sources of the configuration: files and controllers always, and HTTP if a URL is configured.
+/// Returns the pod sources of the configuration: files and controllers always, HTTP if a URL is configured, and the
+/// API server if the node is one of a cluster.
 fn sources(settings: &Settings) -> Vec<PodSource> {
     let url = settings.static_pod_url.as_ref();
     let url = url.map(|_| PodSource::Http);
+    let api = settings.kubeconfig.as_ref().map(|_| PodSource::Api);
     let always = [PodSource::File, PodSource::Controller];
-    always.into_iter().chain(url).collect()
+    always.into_iter().chain(url).chain(api).collect()
 }
 
 /// Drops from the checkpoint the status of each pod that was evicted or deleted, if the eviction or deletion is not in

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
+use crate::cluster::link::Link;
 use crate::engine::images::housekeeping::ImageKeeper;
 use crate::engine::images::registry::PullStop;
 use crate::engine::shims::exits::ExitListener;
@@ -37,6 +38,7 @@ pub(super) struct Threads {
     /// The thread, and the senders that end it: one for the thread, one for what it sends to the sync loop.
     pub(super) controllers: (JoinHandle<()>, Sender<()>),
     pub(super) wall_clock: WallClockWatch,
+    pub(super) link: Option<Link>,
 }
 
 /// A thread that has the order to end.
@@ -60,8 +62,10 @@ impl Threads {
     pub(super) fn stop_sources(&self, deadline: Instant) -> bool {
         self.files.stop();
         self.url.iter().for_each(HttpSource::stop);
+        self.link.iter().for_each(Link::stop);
         let url = || self.url.as_ref().is_none_or(HttpSource::is_finished);
-        let ended = || self.files.is_finished() && url();
+        let link = || self.link.as_ref().is_none_or(Link::is_finished);
+        let ended = || self.files.is_finished() && url() && link();
         while !ended() && Instant::now() < deadline {
             std::thread::park_timeout(STEP);
         }
@@ -87,6 +91,7 @@ impl Threads {
             health: (health, of_health),
             controllers: (controllers, stop_controllers),
             wall_clock,
+            link,
         } = self;
         server.stop();
         files.stop();
@@ -96,6 +101,7 @@ impl Threads {
         let exits = exits.stop();
         of_health.stop();
         wall_clock.stop();
+        link.iter().for_each(Link::stop);
         // The end of the sync loop closes the channels of results, so that no probe worker waits in a send.
         drop((
             stop_controllers,
@@ -123,6 +129,9 @@ impl Threads {
             Ending::new("the controllers", move || controllers.is_finished()),
             Ending::new("the watch of the wall clock", move || {
                 wall_clock.is_finished()
+            }),
+            Ending::new("the link to the cluster", move || {
+                link.as_ref().is_none_or(Link::is_finished)
             }),
         ];
         (ending, stop_proxy)

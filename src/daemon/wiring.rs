@@ -26,6 +26,7 @@ use crate::base::clock::Moment;
 use crate::base::paths::Layout;
 use crate::base::remove_tree::remove_tree;
 use crate::base::threads::Roster;
+use crate::cluster::link::{self, Link};
 use crate::daemon::settings::Settings;
 use crate::engine::images::ImageStore;
 use crate::engine::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
@@ -140,6 +141,7 @@ pub(super) fn start(
         health: start_health(settings, shared, roster)?,
         controllers: start_controllers(settings, layout, &made, outlet(), roster)?,
         wall_clock: start_wall_clock(shared, roster)?,
+        link: start_link(made.of_the_link(settings, &backend, outlet()), roster)?,
         // The server starts last. So clients get no answer before the other threads have cleared away old data.
         server: start_server(settings, layout, backend.clone())?,
         pulls,
@@ -298,6 +300,12 @@ fn start_controllers(
     Ok((thread, stop))
 }
 
+/// Starts the thread `cluster`, if the node is one of a cluster.
+fn start_link(deps: Option<link::Deps>, roster: &Roster) -> Result<Option<Link>, DaemonError> {
+    let spawn = |deps| Link::spawn(deps, roster).map_err(cannot("start the thread cluster"));
+    deps.map(spawn).transpose()
+}
+
 /// Starts the thread that tells the controllers when somebody sets the wall clock.
 fn start_wall_clock(shared: &Shared, roster: &Roster) -> Result<WallClockWatch, DaemonError> {
     let feed = shared.pods.feed.clone();
@@ -354,6 +362,7 @@ fn start_proxy(
         restored: shared.restored,
         runtime: engine.runtime.clone(),
         networks: networks.clone(),
+        is_of_a_cluster: settings.kubeconfig.is_some(),
     };
     let watch = watch::Deps {
         node: Box::new(node),

@@ -9,7 +9,7 @@
 //! for [`KEPT`].
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -124,10 +124,14 @@ pub struct Involved<'a> {
     pub object: &'a PodRef,
 }
 
+/// Takes each event when it happens, as an event with the count 1.
+type Tap = Box<dyn Fn(&Event) + Send + Sync>;
+
 /// Collects events. Never blocks longer than a list operation takes.
 #[derive(Default)]
 pub struct Recorder {
     events: Mutex<Vec<Kept>>,
+    tap: OnceLock<Tap>,
     feed: Arc<ChangeFeed>,
     normal: Counter,
     warning: Counter,
@@ -140,6 +144,11 @@ impl Recorder {
             feed,
             ..Self::default()
         }
+    }
+
+    /// Hands each event to `tap` from now on, on the thread that records it, which must not be held up. There is one tap.
+    pub fn tap(&self, tap: impl Fn(&Event) + Send + Sync + 'static) {
+        let _ = self.tap.set(Box::new(tap));
     }
 
     /// Records an event of a pod, or of one of its containers. For the pod itself `field_path` is empty, for a
@@ -217,6 +226,7 @@ impl Recorder {
             first_timestamp: now,
             last_timestamp: now,
         };
+        self.tap.get().inspect(|tap| tap(&event));
         let mut events = self.lock();
         let is_news = keep(&mut events, event, Moment::now());
         // The version is set under the lock of the list, so that a reader that sees the version finds the event.

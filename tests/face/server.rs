@@ -13,6 +13,7 @@ use podprobe::face::server::request::encoded;
 use serde_json::{Value, json};
 
 use crate::support;
+use crate::support::authority::Authority;
 use crate::support::daemon::{Day, FOREVER, NODE};
 use crate::support::{CEILING, Node, on_both, skip, wait_until};
 
@@ -292,120 +293,6 @@ fn debugging_can_be_switched_off() {
             );
         });
     });
-}
-
-/// Keys and certificates, made by openssl.
-struct Authority {
-    dir: tempfile::TempDir,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let authority = Self {
-            dir: tempfile::tempdir().unwrap(),
-        };
-        authority.root("ca");
-        authority
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.dir.path().join(name).display().to_string()
-    }
-
-    fn openssl(&self, arguments: &[&str]) {
-        let output = Command::new("openssl")
-            .args(arguments)
-            .current_dir(self.dir.path())
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-
-    fn root(&self, name: &str) {
-        let (key, file, subject) = (
-            format!("{name}.key"),
-            format!("{name}.pem"),
-            format!("/CN={name}"),
-        );
-        self.openssl(&[
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-days",
-            "2",
-            "-keyout",
-            &key,
-            "-out",
-            &file,
-            "-subj",
-            &subject,
-        ]);
-    }
-
-    /// A certificate for 127.0.0.1, signed by `ca`.
-    fn leaf(&self, ca: &str, name: &str) {
-        let (key, request, file) = (
-            format!("{name}.key"),
-            format!("{name}.csr"),
-            format!("{name}.pem"),
-        );
-        let subject = format!("/CN={name}");
-        self.openssl(&[
-            "req",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-keyout",
-            &key,
-            "-out",
-            &request,
-            "-subj",
-            &subject,
-        ]);
-        fs::write(self.dir.path().join("san"), "subjectAltName=IP:127.0.0.1\n").unwrap();
-        let (ca_file, ca_key) = (format!("{ca}.pem"), format!("{ca}.key"));
-        self.openssl(&[
-            "x509",
-            "-req",
-            "-in",
-            &request,
-            "-CA",
-            &ca_file,
-            "-CAkey",
-            &ca_key,
-            "-CAcreateserial",
-            "-days",
-            "2",
-            "-extfile",
-            "san",
-            "-out",
-            &file,
-        ]);
-        fs::set_permissions(self.path(&key), fs::Permissions::from_mode(0o600)).unwrap();
-    }
-
-    fn secret(&self, name: &str, text: &str, mode: u32) -> String {
-        let path = self.path(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        path
-    }
-
-    fn config(&self, port: u16, token: &str) -> Value {
-        json!({"address": "127.0.0.1", "port": port, "tlsCertFile": self.path("server.pem"),
-            "tlsPrivateKeyFile": self.path("server.key"),
-            "authentication": {"x509": {"clientCAFile": self.path("ca.pem")}, "bearerTokenFile": token}})
-    }
 }
 
 const TOKEN: &str = "0123456789abcdef-token";

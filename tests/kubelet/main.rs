@@ -1,5 +1,7 @@
 //! Pods of a real daemon from their file to their end, and the prober with real servers.
 
+mod cluster;
+mod cluster_client;
 mod day;
 mod eviction;
 mod field_manifests;

@@ -6,6 +6,8 @@
     reason = "each test program takes what it needs"
 )]
 
+pub(crate) mod api_server;
+pub(crate) mod authority;
 pub(crate) mod bridged;
 pub(crate) mod cni;
 pub(crate) mod daemon;

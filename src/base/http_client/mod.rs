@@ -20,7 +20,7 @@ mod url;
 pub(crate) use client::{Answer, Ask, Client, host_of, of_io};
 pub(crate) use error::{FetchError, Kind, quoted};
 pub use redirect::AddressError;
-pub(crate) use roots::Sources;
+pub(crate) use roots::{Sources, error_text as tls_error_text};
 pub(crate) use stop::{SLICE, Stop};
 pub(crate) use transport::{Dialer, Pacing, carried};
 pub use url::{WebUrl, WebUrlError};

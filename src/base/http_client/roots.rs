@@ -72,7 +72,8 @@ impl Sources {
         Ok(Arc::new(config))
     }
 
-    fn roots(
+    /// Returns the certificates of trusted authorities: those of `ca_file` and the system's.
+    pub(crate) fn roots(
         &self,
         authority: &str,
         ca_file: Option<&Path>,
@@ -163,7 +164,8 @@ pub(crate) fn error_text(authority: &str, e: &rustls::Error, ways_out: WaysOut) 
             date(*not_before),
             date(*time)
         ),
-        C::UnknownIssuer => format!(
+        // A signature is bad if the authority has been made anew under its old name.
+        C::UnknownIssuer | C::BadSignature => format!(
             "{certificate} is signed by nobody whom this node trusts; {}",
             (ways_out.own_authority)(authority)
         ),

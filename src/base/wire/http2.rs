@@ -98,7 +98,7 @@ fn ended(e: Ended) -> io::Error {
 }
 
 /// Returns the error with the text of Go's HTTP/2 client, if that client has a text for it.
-fn broken(e: &h2::Error) -> io::Error {
+pub(super) fn broken(e: &h2::Error) -> io::Error {
     let reason = e.reason().map(reason_name);
     io::Error::other(match (e.get_io(), reason) {
         (Some(io), _) if io.kind() == io::ErrorKind::BrokenPipe => "unexpected EOF".to_owned(),

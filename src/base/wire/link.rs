@@ -7,7 +7,6 @@
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -33,7 +32,7 @@ pub enum Ended {
 /// An HTTP/2 connection. It makes progress only while its owner drives it.
 pub struct Link {
     connection: Connection<PolledStream, Bytes>,
-    polled: Rc<Polled>,
+    polled: Arc<Polled>,
     woken: Arc<Woken>,
 }
 
@@ -141,14 +140,14 @@ fn turns<T>(
     let waker = Waker::from(woken.clone());
     loop {
         polled.begin_turn();
-        woken.0.store(false, Ordering::Relaxed);
+        woken.reset();
         if let Poll::Ready(done) = turn(&mut Context::from_waker(&waker)) {
             return done;
         }
         if polled.expired() {
             return Err(Ended::Expired);
         }
-        if !woken.0.load(Ordering::Relaxed) {
+        if !woken.is_set() {
             polled.wait();
         }
     }
@@ -156,10 +155,24 @@ fn turns<T>(
 
 /// A flag that is true if a future asks for another turn.
 #[derive(Default)]
-struct Woken(AtomicBool);
+pub(super) struct Woken(AtomicBool);
+
+impl Woken {
+    pub(super) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn reset(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
+        self.set();
     }
 }

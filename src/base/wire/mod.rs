@@ -5,7 +5,7 @@
 //! Go's clients.
 //!
 //! ```text
-//! observer, text ◀─ socket ◀─ dial ◀─ tls, connection ◀─ http1, link ◀─ exchange, http2, grpc
+//! observer, text ◀─ socket ◀─ dial ◀─ tls, connection ◀─ http1, link ◀─ exchange, http2 ◀─ streams, grpc
 //! ```
 
 pub mod connection;
@@ -19,5 +19,6 @@ pub mod listen;
 pub mod observer;
 mod polled;
 pub mod socket;
+pub mod streams;
 pub mod text;
 pub mod tls;

@@ -3,11 +3,10 @@
 //! Invariants: one turn of the link's loop reads at most [`TURN_BYTES`]. So the loop checks the deadline and the
 //! received data even if a server never pauses.
 
-use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::connection::Connection;
 use super::dial::round_up;
 use super::socket::left_until;
+use crate::base::locks::Locked;
 
 /// Largest number of bytes that one turn of the link's loop reads: a frame of the largest size.
 const TURN_BYTES: usize = 16 * 1024;
@@ -26,64 +26,80 @@ const LOOK: Duration = Duration::from_secs(1);
 const FRAME_HEAD: u64 = 9;
 const SETTINGS: u8 = 4;
 
-/// A connection that is shared by h2 and the driver of the link.
-pub(super) struct Polled {
-    connection: RefCell<Connection>,
-    deadline: Cell<Instant>,
+/// A connection that is shared by h2 and its driver. Both are on one thread, so no lock is ever waited for.
+pub(super) struct Polled(Mutex<State>);
+
+struct State {
+    connection: Connection,
+    deadline: Instant,
     /// Readiness that the uncompleted operations of the present turn wait for.
-    blocked: Cell<PollFlags>,
-    left_in_turn: Cell<usize>,
-    first_frame: Cell<FirstFrame>,
+    blocked: PollFlags,
+    left_in_turn: usize,
+    /// Number of bytes that were read so far.
+    bytes_read: u64,
+    first_frame: FirstFrame,
 }
 
 impl Polled {
-    pub(super) fn new(mut connection: Connection, deadline: Instant) -> io::Result<Rc<Self>> {
+    pub(super) fn new(mut connection: Connection, deadline: Instant) -> io::Result<Arc<Self>> {
         connection.set_nonblocking()?;
-        Ok(Rc::new(Self {
-            connection: RefCell::new(connection),
-            deadline: Cell::new(deadline),
-            blocked: Cell::new(PollFlags::empty()),
-            left_in_turn: Cell::new(TURN_BYTES),
-            first_frame: Cell::default(),
-        }))
+        Ok(Arc::new(Self(Mutex::new(State {
+            connection,
+            deadline,
+            blocked: PollFlags::empty(),
+            left_in_turn: TURN_BYTES,
+            bytes_read: 0,
+            first_frame: FirstFrame::default(),
+        }))))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.locked()
     }
 
     pub(super) fn set_deadline(&self, deadline: Instant) {
-        self.deadline.set(deadline);
+        self.state().deadline = deadline;
     }
 
     pub(super) fn expired(&self) -> bool {
-        Instant::now() >= self.deadline.get()
+        Instant::now() >= self.state().deadline
     }
 
     /// Tells whether the server's settings were received. Only an HTTP/2 server sends settings.
     pub(super) fn greeted(&self) -> bool {
-        self.first_frame.get() == FirstFrame::Complete
+        self.state().first_frame == FirstFrame::Complete
+    }
+
+    /// Number of bytes that were read so far.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.state().bytes_read
     }
 
     pub(super) fn begin_turn(&self) {
-        self.blocked.set(PollFlags::empty());
-        self.left_in_turn.set(TURN_BYTES);
+        let mut state = self.state();
+        state.blocked = PollFlags::empty();
+        state.left_in_turn = TURN_BYTES;
     }
 
     /// Waits until an operation of the turn can complete, but at most until the deadline.
     pub(super) fn wait(&self) {
-        let Some(left) = left_until(self.deadline.get()) else {
+        let state = self.state();
+        let Some(left) = left_until(state.deadline) else {
             return;
         };
-        if self.blocked.get().is_empty() {
+        if state.blocked.is_empty() {
             // Without a waiting operation, poll would return at once if the other side has hung up. The sleep is short,
             // because another thread may end the connection.
             return std::thread::sleep(left.min(LOOK));
         }
-        // Errors are ignored: the next turn notices an interruption or a broken connection.
-        let _ = poll(
-            &mut [PollFd::new(
-                self.connection.borrow().as_fd(),
-                self.blocked.get(),
-            )],
-            round_up(left),
-        );
+        state.poll(&[], left);
+    }
+
+    /// Waits until an operation of the turn can complete or `bell` can be read, but at most until `until`.
+    pub(super) fn wait_with(&self, bell: BorrowedFd<'_>, until: Instant) {
+        let left = left_until(until).unwrap_or_default();
+        let bell = PollFd::new(bell, PollFlags::POLLIN);
+        self.state().poll(&[bell], left);
     }
 
     /// Tries an operation on the connection. If the operation would block, records the readiness that the operation
@@ -93,11 +109,12 @@ impl Polled {
         wait_for: PollFlags,
         mut io: impl FnMut(&mut Connection) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
+        let mut state = self.state();
         loop {
-            match io(&mut self.connection.borrow_mut()) {
+            match io(&mut state.connection) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.blocked.set(self.blocked.get() | wait_for);
+                    state.blocked |= wait_for;
                     return Poll::Pending;
                 }
                 done => return Poll::Ready(done),
@@ -106,8 +123,27 @@ impl Polled {
     }
 }
 
+impl State {
+    /// Waits for the connection, if an operation waits for it, and for the others.
+    fn poll(&self, others: &[PollFd<'_>], left: Duration) {
+        let mut fds = others.to_vec();
+        // Without a waiting operation, poll would return at once if the other side has hung up.
+        if !self.blocked.is_empty() {
+            fds.push(PollFd::new(self.connection.as_fd(), self.blocked));
+        }
+        // Errors are ignored: the next turn notices an interruption or a broken connection.
+        let _ = poll(&mut fds, round_up(left));
+    }
+
+    fn count(&mut self, bytes: &[u8]) {
+        self.first_frame = self.first_frame.after(bytes);
+        self.left_in_turn -= bytes.len();
+        self.bytes_read += bytes.len() as u64;
+    }
+}
+
 /// The part of the connection that h2 owns.
-pub(super) struct PolledStream(pub(super) Rc<Polled>);
+pub(super) struct PolledStream(pub(super) Arc<Polled>);
 
 impl AsyncRead for PolledStream {
     fn poll_read(
@@ -116,22 +152,21 @@ impl AsyncRead for PolledStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let polled = &self.0;
-        let room = polled.left_in_turn.get().min(buf.remaining());
+        let room = polled.state().left_in_turn.min(buf.remaining());
         if room == 0 {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let part = buf.initialize_unfilled_to(room);
         let n = std::task::ready!(polled.attempt(PollFlags::POLLIN, |c| c.read(part)))?;
-        let first_frame = polled.first_frame.get().after(&part[..n]);
-        polled.first_frame.set(first_frame);
-        if first_frame == FirstFrame::Wrong {
+        let mut state = polled.state();
+        state.count(&part[..n]);
+        if state.first_frame == FirstFrame::Wrong {
             return Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "the first frame of the server is not one of settings",
             )));
         }
-        polled.left_in_turn.set(polled.left_in_turn.get() - n);
         buf.advance(n);
         Poll::Ready(Ok(()))
     }

@@ -12,7 +12,7 @@ use rustls::sign::SigningKey;
 use rustls::{AlertDescription, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
 /// The name of HTTP/2 in a list of protocols (ALPN).
-pub(super) const HTTP2: &[u8] = b"h2";
+pub const HTTP2: &[u8] = b"h2";
 
 /// Returns the client configuration that trusts every server. The configuration is made at the first call. The client
 /// keeps no sessions, so each connection does a full handshake. With a resumed session, a server with a broken key
@@ -31,6 +31,11 @@ pub fn trusting_config() -> Arc<ClientConfig> {
         Arc::new(config)
     });
     CONFIG.clone()
+}
+
+/// Returns a verifier that accepts every certificate.
+pub fn any_certificate() -> Arc<dyn ServerCertVerifier> {
+    Arc::new(AnyCertificate)
 }
 
 /// Returns the text of a TLS error as Go's client has it, or None for any other error.

@@ -14,13 +14,14 @@ use super::values::{
     check_runtime, domain, gc_age, headers, hosts, log_files, log_size, max_pods, network_choice,
     node_labels, node_name_or_empty, on_progress_deadline, parallel_pulls, path_or_none, paths,
     percent, pids_limit, pod_url, port_or_none, proxy_mode, ranges, restart_period, runtime,
-    runtime_classes, swap_behavior, sync_frequency, sysctl_patterns,
+    runtime_classes, swap_behavior, sync_frequency, sysctl_patterns, taints,
 };
 use super::{Overrides, Settings};
 use crate::api::cidr::Cidr;
 use crate::api::decode;
 use crate::base::http_client::WebUrl;
 use crate::base::paths::Layout;
+use crate::cluster::node::facts::Taint;
 use crate::engine::images::registry::Registries;
 use crate::engine::shims::RuntimeChoice;
 use crate::net::network::NetworkChoice;
@@ -34,6 +35,10 @@ use crate::workloads::OnDeadline;
 pub(super) struct File {
     #[serde(deserialize_with = "node_name_or_empty")]
     node_name: Option<String>,
+    #[serde(deserialize_with = "path_or_none")]
+    kubeconfig: Option<Option<PathBuf>>,
+    #[serde(deserialize_with = "taints")]
+    register_with_taints: Option<Vec<Taint>>,
     #[serde(deserialize_with = "absolute_path")]
     static_pod_path: Option<PathBuf>,
     #[serde(deserialize_with = "check_frequency")]
@@ -214,6 +219,8 @@ impl File {
         }
         Ok(Settings {
             node_name,
+            kubeconfig: self.kubeconfig.unwrap_or(d.kubeconfig),
+            register_with_taints: self.register_with_taints.unwrap_or(d.register_with_taints),
             static_pod_path: overrides
                 .static_pod_path
                 .clone()

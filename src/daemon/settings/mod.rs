@@ -23,6 +23,7 @@ use crate::base::http_client::WebUrl;
 use crate::base::json;
 use crate::base::paths::Layout;
 use crate::base::sys::cgroup_mounts::is_pure_v2;
+use crate::cluster::node::facts::Taint;
 use crate::engine::images::ImageGcPolicy;
 use crate::engine::images::manager::Parallel;
 use crate::engine::images::registry::Registries;
@@ -44,6 +45,12 @@ pub use values::ValueError;
 pub struct Settings {
     /// `nodeName`: the name of the node, which ends every pod's name, in lower case; empty means the host name.
     pub node_name: String,
+    /// `kubeconfig`: the kubeconfig with which the daemon is a node of a cluster ([A node of a cluster](cluster.md));
+    /// empty means that the node stands alone.
+    pub kubeconfig: Option<PathBuf>,
+    /// `registerWithTaints`: the taints that the node has when it is registered in a cluster, each with `key`, `value`
+    /// and `effect`.
+    pub register_with_taints: Vec<Taint>,
     /// `staticPodPath`: the watched directory of pod files, or a single file.
     pub static_pod_path: PathBuf,
     /// `fileCheckFrequency`: the time between two listings of the directory, which is also watched; 100ms to 24h.
@@ -173,6 +180,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             node_name: "localhost".into(),
+            kubeconfig: None,
+            register_with_taints: Vec::new(),
             static_pod_path: PathBuf::from("/etc/podprobe/pods"),
             file_check_frequency: Duration::from_secs(20),
             static_pod_url: None,
@@ -238,9 +247,11 @@ pub struct Overrides {
 
 impl Settings {
     /// Returns the addresses at which podprobe itself answers DNS queries: the tenth address of each range of
-    /// services. The list is empty if `clusterDNS` names other resolvers, or if there is no `clusterDomain`.
+    /// services. The list is empty if `clusterDNS` names other resolvers, if there is no `clusterDomain`, or if the node
+    /// is one of a cluster, whose names podprobe does not know.
     pub fn own_dns(&self) -> Vec<IpAddr> {
-        if !self.cluster_dns.is_empty() || self.cluster_domain.is_empty() {
+        let has_other = !self.cluster_dns.is_empty() || self.kubeconfig.is_some();
+        if has_other || self.cluster_domain.is_empty() {
             return Vec::new();
         }
         let ranges = self.service_cidrs.iter();

@@ -18,6 +18,7 @@ use crate::api::sysctls::SysctlAllowlist;
 use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
 use crate::base::clock::{DurationError, go_duration, parse_go_duration};
 use crate::base::http_client::WebUrl;
+use crate::cluster::node::facts::Taint;
 use crate::engine::shims::RuntimeChoice;
 use crate::net::network::NetworkChoice;
 use crate::net::proxy::auto::ProxyMode;
@@ -80,6 +81,14 @@ pub enum ValueError {
         /// Value as given.
         value: String,
         /// First rule that the key or the value breaks.
+        complaint: String,
+    },
+    /// The taint is not one.
+    #[error("taint {key:?}: {complaint}")]
+    Taint {
+        /// Key as given.
+        key: String,
+        /// First rule that the taint breaks.
         complaint: String,
     },
     /// The text is not an IP address.
@@ -292,6 +301,37 @@ pub(super) fn node_labels<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Labe
         }
         Ok(labels)
     })
+}
+
+/// A taint as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenTaint {
+    key: String,
+    #[serde(default)]
+    value: String,
+    effect: String,
+}
+
+/// The effects that a taint may have.
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+pub(super) fn taints<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<Taint>>, D::Error> {
+    checked(d, |taints: Vec<WrittenTaint>| {
+        taints.into_iter().map(taint).collect::<Result<_, _>>()
+    })
+}
+
+fn taint(written: WrittenTaint) -> Result<Taint, ValueError> {
+    let WrittenTaint { key, value, effect } = written;
+    let of_texts = [is_qualified_name(&key), is_valid_label_value(&value)].concat();
+    let of_effect = (!EFFECTS.contains(&effect.as_str()))
+        .then(|| format!("effect {effect:?} is none of {}", EFFECTS.join(", ")));
+    let complaints = of_texts.iter().map(ToString::to_string);
+    match complaints.chain(of_effect).next() {
+        Some(complaint) => Err(ValueError::Taint { key, complaint }),
+        None => Ok(Taint { key, value, effect }),
+    }
 }
 
 pub(super) fn address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>, D::Error> {

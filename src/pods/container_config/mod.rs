@@ -22,7 +22,7 @@ pub use dns::{ClusterDns, DnsWarning, resolver};
 pub use environment::{EnvironmentError, needs_pod_ips};
 pub use error::ConfigError;
 pub use host_names::{HostNameError, HostNames, host_names};
-pub use node::{NodeFacts, huge_pages, kernel_version};
+pub use node::{NodeFacts, huge_pages, huge_pages_by_size, kernel_version};
 pub use resources::ResourceError;
 pub use security::{NonRootBreach, SecurityError};
 pub use volume_mount::MountError;

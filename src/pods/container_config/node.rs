@@ -47,6 +47,13 @@ pub fn huge_pages() -> BTreeMap<String, i64> {
 }
 
 /// Returns each huge page size in bytes with its number of pages.
+/// Returns the node's present huge pages in bytes, by the size of a page in bytes.
+pub fn huge_pages_by_size() -> BTreeMap<u64, u64> {
+    let all = read_huge_pages(Path::new(HUGE_PAGES)).into_iter();
+    all.map(|(size, pages)| (size, size.saturating_mul(pages)))
+        .collect()
+}
+
 fn read_huge_pages(dir: &Path) -> Vec<(u64, u64)> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let read = |path: &Path| {

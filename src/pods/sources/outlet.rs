@@ -69,6 +69,14 @@ impl Outlet {
         self.send(PodSource::Controller, set, stopped)
     }
 
+    /// Sends the pods of the API server that this node should run.
+    ///
+    /// # Errors
+    /// Returns [`Ended`] if the source was stopped, or nobody takes its pods any more.
+    pub fn publish_api(&self, set: Vec<Arc<Pod>>, stopped: &Receiver<()>) -> Result<(), Ended> {
+        self.send(PodSource::Api, set, stopped)
+    }
+
     fn send(
         &self,
         source: PodSource,

@@ -1,0 +1,506 @@
+//! The thread `cluster`: the link between this node and its API server.
+//!
+//! Invariants: nothing of what runs depends on the link: without a connection the pods run on, and what is to be said waits,
+//! within bounds. All requests go over one connection ([`Client`]). Each part of the link decides by itself what it asks
+//! next, and has its answer before it asks again. The thread is woken by the connection, by the bell and by the parts'
+//! times; it never sleeps for one of them alone.
+
+mod occurrences;
+mod statuses;
+mod watches;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+
+use self::occurrences::Occurrences;
+use self::statuses::{Published, Statuses};
+use self::watches::{Watched, Watches};
+use super::client::{Client, Heard, LinkChange, RequestId, Urgency};
+use super::events::Occurrence;
+use super::events::correlator::Correlator;
+use super::events::queue::{Delivery, Queue};
+use super::exchange::{Answer, Request, Step};
+use super::mirror_pods::{MirrorAction, MirrorPods, NodeReference};
+use super::node::facts::NodeFacts;
+use super::node::lease::Lease;
+use super::node::registration::Registration;
+use super::node::status::Health;
+use super::pods::ApiPods;
+use super::reflector::{Change, Selection};
+use crate::api::{Pod, PodSource, PodUid};
+use crate::base::bell::Bell;
+use crate::base::change_feed::ChangeFeed;
+use crate::base::clock::{Moment, Time, random_fraction};
+use crate::base::threads::{Pulse, Roster};
+use crate::pods::events::{EventType, Recorder};
+use crate::pods::manager::PodManager;
+use crate::pods::sources::Outlet;
+use crate::pods::status::StatusManager;
+use crate::pods::workers::PodWorkers;
+
+/// Stack of the thread. Objects of the API are trees of values.
+const STACK: usize = 1 << 20;
+/// Longest wait, so that the pulse of the thread is seen.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The node, as the link tells of it.
+pub trait NodeSource: Send {
+    /// The facts of the Node object.
+    fn facts(&self) -> NodeFacts;
+    /// How the node is.
+    fn health(&self) -> Health;
+}
+
+/// The parts that the thread works with.
+pub struct Deps {
+    /// The node.
+    pub node: Box<dyn NodeSource>,
+    /// Name of the Node object.
+    pub node_name: String,
+    /// Path of the kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// The pods that should run.
+    pub pods: Arc<PodManager>,
+    /// The statuses of pods.
+    pub statuses: Arc<StatusManager>,
+    /// The workers of pods.
+    pub workers: Arc<PodWorkers>,
+    /// The feed of changes.
+    pub feed: Arc<ChangeFeed>,
+    /// The recorder of events.
+    pub recorder: Arc<Recorder>,
+    /// The way to the sync loop.
+    pub outlet: Outlet,
+}
+
+/// The link to a cluster: a handle on its thread.
+pub struct Link {
+    thread: JoinHandle<()>,
+    stop: Sender<()>,
+    bell: Arc<Bell>,
+}
+
+impl Link {
+    /// Starts the thread `cluster`.
+    ///
+    /// # Errors
+    /// Returns an error if there are no descriptors, or if the thread cannot be started.
+    pub fn spawn(deps: Deps, roster: &Roster) -> io::Result<Self> {
+        let (stop, stopped) = bounded(1);
+        let bell = Arc::new(Bell::new()?);
+        deps.feed.ring(bell.clone());
+        let mut state = State::new(deps, stopped, bell.clone(), Moment::now());
+        let thread = roster.spawn("cluster", STACK, move |pulse, panicked| {
+            if panicked {
+                state.doubt(Moment::now());
+            }
+            if state.is_stopped() {
+                return ControlFlow::Break(());
+            }
+            state.round(Moment::now());
+            state.wait(pulse);
+            ControlFlow::Continue(())
+        })?;
+        Ok(Self { thread, stop, bell })
+    }
+
+    /// Orders the thread to end, and does not wait for it.
+    pub fn stop(&self) {
+        // The channel has room for one order, and one is enough.
+        let _ = self.stop.try_send(());
+        self.bell.ring();
+    }
+
+    /// True if the thread has ended.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+/// The part of the link that has sent a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Asker {
+    Node,
+    Lease,
+    Event,
+    Status(PodUid),
+    Mirror(String),
+}
+
+/// The state of the thread.
+struct State {
+    deps: Deps,
+    stop: Receiver<()>,
+    bell: Arc<Bell>,
+    client: Client,
+    /// The part that waits for the answer to each call.
+    askers: BTreeMap<RequestId, Asker>,
+    registration: Registration,
+    lease: Lease,
+    watches: Watches,
+    api_pods: ApiPods,
+    mirrors: MirrorPods,
+    statuses: Statuses,
+    occurrences: Arc<Occurrences>,
+    correlator: Correlator,
+    events: Queue,
+    facts: NodeFacts,
+    health: Health,
+    /// The earliest moment that a part of the last round has asked for.
+    wake_at: Moment,
+    /// The last reason for which there is no connection. It is said once.
+    trouble: Option<String>,
+    /// True if the thread is to end.
+    is_over: bool,
+}
+
+impl State {
+    fn new(deps: Deps, stop: Receiver<()>, bell: Arc<Bell>, now: Moment) -> Self {
+        let name = deps.node_name.as_str();
+        let mut watches = Watches::default();
+        watches.add(Watched::Node, Selection::node(name));
+        watches.add(Watched::Pods, Selection::pods_of_node(name));
+        let occurrences = Occurrences::tap(&deps.recorder, bell.clone());
+        Self {
+            client: Client::new(deps.kubeconfig.clone(), bell.clone(), now),
+            askers: BTreeMap::new(),
+            registration: Registration::new(name),
+            lease: Lease::new(name),
+            watches,
+            api_pods: ApiPods::new(name),
+            mirrors: MirrorPods::default(),
+            statuses: Statuses::new(now),
+            occurrences,
+            correlator: Correlator::new(name),
+            events: Queue::default(),
+            facts: deps.node.facts(),
+            health: deps.node.health(),
+            wake_at: now,
+            trouble: None,
+            is_over: false,
+            deps,
+            stop,
+            bell,
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_over || !matches!(self.stop.try_recv(), Err(TryRecvError::Empty))
+    }
+
+    /// After a panic nothing is known of what is under way, so everything begins anew with another connection. The set of
+    /// pods that was handed on stays in force until the new watch has said all pods.
+    fn doubt(&mut self, now: Moment) {
+        let name = self.deps.node_name.as_str();
+        self.client = Client::new(self.deps.kubeconfig.clone(), self.bell.clone(), now);
+        self.askers.clear();
+        self.registration = Registration::new(name);
+        self.lease = Lease::new(name);
+        self.watches = Watches::default();
+        self.watches.add(Watched::Node, Selection::node(name));
+        self.watches
+            .add(Watched::Pods, Selection::pods_of_node(name));
+        self.api_pods = ApiPods::new(name);
+        self.mirrors = MirrorPods::default();
+        self.statuses = Statuses::new(now);
+        self.events = Queue::default();
+    }
+
+    /// One round: what has come, and then what is to be asked.
+    fn round(&mut self, now: Moment) {
+        // Stilled first: a ring from here on belongs to something that this round may not see.
+        self.bell.still();
+        for (id, heard) in self.client.turn(now) {
+            self.hear(now, id, heard);
+        }
+        self.tell_of_the_connection();
+        self.gather_events(now);
+        self.wake_at = now + LONGEST;
+        if !self.client.is_connected() {
+            return;
+        }
+        for (what, change) in self.watches.tick(now, &mut self.client) {
+            self.observe(now, what, change);
+        }
+        self.ask_for_the_node(now);
+        self.ask_for_mirrors(now);
+        self.ask_for_statuses(now);
+        self.ask_for_events(now);
+        let watches = self.watches.deadline();
+        self.wake_by(watches);
+    }
+
+    fn wait(&self, pulse: &Pulse) {
+        pulse.rest(|| self.client.wait(Moment::now(), self.wake_at));
+    }
+
+    fn wake_by(&mut self, at: impl IntoIterator<Item = Moment>) {
+        self.wake_at = at.into_iter().fold(self.wake_at, Moment::min);
+    }
+
+    fn tell_of_the_connection(&mut self) {
+        for change in self.client.take_changes() {
+            match change {
+                LinkChange::Up => {
+                    self.trouble = None;
+                    log::info!("connected to the API server");
+                }
+                LinkChange::Down(cause) if self.trouble.as_ref() == Some(&cause) => {
+                    log::debug!("{cause}");
+                }
+                LinkChange::Down(cause) => {
+                    log::warn!("{cause}; pods run on without it, and the node tries again");
+                    self.trouble = Some(cause);
+                }
+            }
+        }
+    }
+
+    fn call(&mut self, now: Moment, asker: Asker, request: &Request) {
+        let urgency = match asker {
+            Asker::Node | Asker::Lease => Urgency::Heartbeat,
+            Asker::Event | Asker::Status(_) | Asker::Mirror(_) => Urgency::Usual,
+        };
+        let id = self.client.call(now, request, urgency);
+        self.askers.insert(id, asker);
+    }
+
+    /// True if the part waits for an answer.
+    fn is_asking(&self, asker: &Asker) -> bool {
+        self.askers.values().any(|asking| asking == asker)
+    }
+
+    fn hear(&mut self, now: Moment, id: RequestId, heard: Heard) {
+        let mut changes = Vec::new();
+        let mut each = |what, change| changes.push((what, change));
+        let is_of_watch = self
+            .watches
+            .hear(now, id, &heard, &mut self.client, &mut each);
+        for (what, change) in changes {
+            self.observe(now, what, change);
+        }
+        if is_of_watch {
+            return;
+        }
+        if let (Some(asker), Heard::Answer(answer)) = (self.askers.remove(&id), heard) {
+            self.answered(now, asker, &answer);
+        }
+    }
+
+    fn answered(&mut self, now: Moment, asker: Asker, answer: &Answer) {
+        let random = random_fraction();
+        match asker {
+            Asker::Node => {
+                if let Err(e) = self.registration.answered(now, answer, random) {
+                    log::warn!("{e}");
+                }
+            }
+            Asker::Lease => self.lease.answered(now, answer, random),
+            Asker::Event => {
+                let delivery = self.events.answered(now, answer, random);
+                if let Delivery::Refused { code, message } = delivery {
+                    log::warn!("the API server refuses an event with {code}: {message}");
+                }
+            }
+            Asker::Mirror(full_name) => {
+                if let Err(e) = self.mirrors.answered(now, &full_name, answer) {
+                    log::warn!("{e}");
+                }
+            }
+            Asker::Status(uid) => {
+                let Some(pod) = self.published().into_iter().find(|pod| pod.uid == uid) else {
+                    return;
+                };
+                let (wall, ips) = (Time::now(), &self.facts.addresses);
+                let next = self.statuses.answered(now, wall, &pod, ips, answer);
+                if let Some(request) = next {
+                    self.call(now, Asker::Status(uid), &request);
+                }
+            }
+        }
+    }
+
+    /// Takes what a watch has brought.
+    fn observe(&mut self, now: Moment, what: Watched, change: Change) {
+        match what {
+            Watched::Pods => self.observe_pods(change),
+            Watched::Node => match change {
+                Change::Added(node) | Change::Modified(node) => {
+                    self.registration.observed(now, Some(&node));
+                }
+                Change::Replaced(nodes) => self.registration.observed(now, nodes.first()),
+                Change::Deleted(_) => self.registration.observed(now, None),
+            },
+        }
+    }
+
+    fn observe_pods(&mut self, change: Change) {
+        self.statuses.observe(&change);
+        let changed = self.api_pods.apply(change);
+        for (pod, text) in &changed.warnings {
+            log::warn!("{pod}: {text}");
+        }
+        for refused in &changed.refused {
+            let text = refused.reason.one_line();
+            let (recorder, pod) = (&self.deps.recorder, &refused.pod);
+            recorder.record(pod, "", EventType::Warning, "FailedValidation", &text);
+        }
+        if let Some(set) = changed.set {
+            // The order to end may come while the sync loop takes no pods.
+            self.is_over |= self.deps.outlet.publish_api(set, &self.stop).is_err();
+        }
+    }
+
+    fn ask_for_the_node(&mut self, now: Moment) {
+        if !self.is_asking(&Asker::Node) {
+            let wall = SystemTime::now();
+            let random = random_fraction();
+            self.facts = self.deps.node.facts();
+            self.health = self.deps.node.health();
+            let next = self
+                .registration
+                .next(now, wall, &self.facts, &self.health, random);
+            self.take_step(now, Asker::Node, next);
+        }
+        if !self.is_asking(&Asker::Lease) {
+            let next = self
+                .lease
+                .next(now, SystemTime::now(), self.registration.uid());
+            self.take_step(now, Asker::Lease, next);
+        }
+    }
+
+    fn take_step(&mut self, now: Moment, asker: Asker, step: Step) {
+        match step {
+            Step::Send(request) => self.call(now, asker, &request),
+            Step::Wait(until) => self.wake_by([until]),
+        }
+    }
+
+    fn ask_for_mirrors(&mut self, now: Moment) {
+        if !self.watches.is_synced(Watched::Pods) {
+            return;
+        }
+        let node = self.registration.uid().map(|uid| NodeReference {
+            name: self.deps.node_name.clone(),
+            uid: uid.to_owned(),
+        });
+        let mut wanted = self.deps.pods.all();
+        wanted.retain(is_local);
+        let ending = self.deps.workers.ending().into_iter().filter(is_local);
+        let ending: BTreeSet<String> = ending.map(|pod| pod.full_name()).collect();
+        let there: Vec<_> = self.api_pods.mirrors().collect();
+        for action in self
+            .mirrors
+            .step(now, node.as_ref(), &wanted, &ending, &there)
+        {
+            match action {
+                MirrorAction::Send(full_name, request) => {
+                    self.call(now, Asker::Mirror(full_name), &request);
+                }
+                MirrorAction::Report(why) => log::warn!("{why}"),
+            }
+        }
+        let deadline = self.mirrors.deadline(now);
+        self.wake_by(deadline);
+    }
+
+    fn ask_for_statuses(&mut self, now: Moment) {
+        if !self.watches.is_synced(Watched::Pods) {
+            return;
+        }
+        let pods = self.published();
+        let ips = &self.facts.addresses;
+        for (uid, request) in self.statuses.step(now, Time::now(), &pods, ips) {
+            self.call(now, Asker::Status(uid), &request);
+        }
+        let deadline = self.statuses.deadline();
+        self.wake_by([deadline]);
+    }
+
+    /// Returns the pods whose statuses the API server gets.
+    fn published(&self) -> Vec<Published> {
+        let mirrors = self.api_pods.mirrors();
+        let mirrors: BTreeMap<&str, &PodUid> = mirrors
+            .map(|mirror| (mirror.full_name(), &mirror.uid))
+            .collect();
+        let pods = self.deps.pods.all();
+        let of_pod = |pod: Arc<Pod>| {
+            let is_static = is_local(&pod);
+            let uid = match is_static {
+                true => (*mirrors.get(pod.full_name().as_str())?).clone(),
+                false => pod.uid().clone(),
+            };
+            Some(Published {
+                namespace: pod.metadata.namespace.clone(),
+                name: pod.metadata.name.clone(),
+                uid,
+                is_static,
+                generation: None,
+                spec: pod.spec.clone(),
+                status: self.deps.statuses.get(pod.uid())?,
+                stage: self.stage(pod.uid()),
+            })
+        };
+        let refused = self.api_pods.refused().filter(|refused| !refused.runs_on);
+        let mut all: Vec<Published> = pods.into_iter().filter_map(of_pod).collect();
+        all.extend(refused.map(Published::refused));
+        all
+    }
+
+    fn stage(&self, uid: &PodUid) -> super::status::WorkerStage {
+        match self.deps.workers.pod(uid) {
+            Some(_) => super::status::WorkerStage::Running,
+            None => super::status::WorkerStage::Finished,
+        }
+    }
+
+    /// Takes the events that have happened since the last round. They are counted also without a connection.
+    fn gather_events(&mut self, now: Moment) {
+        let wall = SystemTime::now();
+        let of_node = self
+            .registration
+            .take_events()
+            .into_iter()
+            .map(|reason| Occurrence {
+                kind: "Node".to_owned(),
+                name: self.deps.node_name.clone(),
+                uid: self.deps.node_name.clone(),
+                namespace: String::new(),
+                resource_version: String::new(),
+                field_path: String::new(),
+                type_: EventType::Normal,
+                reason: reason.to_owned(),
+                message: format!("Node {} status is now: {reason}", self.deps.node_name),
+            });
+        let of_node: Vec<Occurrence> = of_node.collect();
+        for mut occurrence in self.occurrences.take().into_iter().chain(of_node) {
+            let uid = PodUid::from(occurrence.uid.as_str());
+            occurrence.resource_version = self.statuses.resource_version(&uid).to_owned();
+            if let Some(event) = self.correlator.record(now, wall, occurrence) {
+                self.events.push(event);
+            }
+        }
+    }
+
+    fn ask_for_events(&mut self, now: Moment) {
+        if self.is_asking(&Asker::Event) {
+            return;
+        }
+        if let Some(next) = self.events.next(now) {
+            self.take_step(now, Asker::Event, next);
+        }
+    }
+}
+
+/// True for a pod that does not come from the API server. Such a pod has a mirror pod there.
+fn is_local(pod: &Arc<Pod>) -> bool {
+    pod.source() != PodSource::Api
+}

@@ -1,0 +1,159 @@
+//! The watches of the link: a reflector each, with the request that it waits for.
+//!
+//! Invariants: a watch has at most one request under way. What is heard of another request than the last one is left out.
+
+use std::collections::BTreeMap;
+
+use crate::base::clock::{Moment, random_fraction};
+use crate::cluster::client::{Client, Heard, RequestId};
+use crate::cluster::reflector::{Action, Change, Input, Lines, Reflector, Selection};
+
+/// The objects that a watch is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Watched {
+    /// The Node object of this node.
+    Node,
+    /// The pods of this node.
+    Pods,
+}
+
+/// A reflector with the request that it waits for.
+struct Watch {
+    reflector: Reflector,
+    lines: Lines,
+    request: Option<RequestId>,
+}
+
+/// All watches.
+#[derive(Default)]
+pub(super) struct Watches(BTreeMap<Watched, Watch>);
+
+impl Watches {
+    pub(super) fn add(&mut self, what: Watched, selection: Selection) {
+        let watch = Watch {
+            reflector: Reflector::new(selection),
+            lines: Lines::default(),
+            request: None,
+        };
+        self.0.insert(what, watch);
+    }
+
+    pub(super) fn is_synced(&self, what: Watched) -> bool {
+        self.0.get(&what).is_some_and(|w| w.reflector.is_synced())
+    }
+
+    /// Sends the requests that are due.
+    pub(super) fn tick(&mut self, now: Moment, client: &mut Client) -> Vec<(Watched, Change)> {
+        let mut changes = Vec::new();
+        for (what, watch) in &mut self.0 {
+            if now >= watch.reflector.deadline() {
+                watch.step(now, Input::Tick, client, &mut |c| changes.push((*what, c)));
+            }
+        }
+        changes
+    }
+
+    /// Takes what is heard of a request. Returns false if no watch has this request.
+    pub(super) fn hear(
+        &mut self,
+        now: Moment,
+        id: RequestId,
+        heard: &Heard,
+        client: &mut Client,
+        each: &mut dyn FnMut(Watched, Change),
+    ) -> bool {
+        let mut watches = self.0.iter_mut();
+        let Some((what, watch)) = watches.find(|(_, watch)| watch.request == Some(id)) else {
+            return false;
+        };
+        watch.hear(now, heard, client, &mut |change| each(*what, change));
+        true
+    }
+
+    /// The moment at which a watch has something to do although nothing comes.
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        self.0
+            .values()
+            .map(|watch| watch.reflector.deadline())
+            .min()
+    }
+}
+
+impl Watch {
+    fn hear(
+        &mut self,
+        now: Moment,
+        heard: &Heard,
+        client: &mut Client,
+        each: &mut dyn FnMut(Change),
+    ) {
+        let input = match heard {
+            Heard::Data(piece) => return self.data(now, piece, client, each),
+            Heard::Opened => Input::Opened,
+            Heard::Listed(body) => Input::Listed(body),
+            Heard::Refused {
+                code,
+                retry_after,
+                body,
+            } => Input::Refused {
+                code: *code,
+                retry_after: *retry_after,
+                body,
+            },
+            Heard::Ended(cause) => Input::Ended {
+                cause: cause.as_deref(),
+            },
+            Heard::Answer(_) => return,
+        };
+        if !matches!(input, Input::Opened) {
+            self.request = None;
+        }
+        self.step(now, input, client, each);
+    }
+
+    fn data(
+        &mut self,
+        now: Moment,
+        piece: &[u8],
+        client: &mut Client,
+        each: &mut dyn FnMut(Change),
+    ) {
+        let mut lines = std::mem::take(&mut self.lines);
+        let request = self.request;
+        let pushed = lines.push(piece, &mut |line| {
+            // A line may have closed the watch. What follows belongs to no request any more.
+            if self.request == request {
+                self.step(now, Input::Line(line), client, each);
+            }
+        });
+        match pushed {
+            Ok(()) if self.request == request => self.lines = lines,
+            Ok(()) => {}
+            Err(e) => self.step(now, Input::LineTooLong(e), client, each),
+        }
+    }
+
+    fn step(
+        &mut self,
+        now: Moment,
+        input: Input<'_>,
+        client: &mut Client,
+        each: &mut dyn FnMut(Change),
+    ) {
+        for action in self.reflector.step(now, random_fraction(), input) {
+            match action {
+                Action::Get(request) => {
+                    self.lines = Lines::default();
+                    self.request = Some(client.stream(&request));
+                }
+                Action::Close => {
+                    if let Some(id) = self.request.take() {
+                        client.close(id);
+                    }
+                }
+                Action::Change(change) => each(change),
+                Action::Report(trouble) => log::warn!("{trouble}"),
+            }
+        }
+    }
+}
