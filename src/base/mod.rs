@@ -15,6 +15,7 @@ pub mod log_pipe;
 pub mod metrics;
 pub mod paths;
 pub mod pod_uid;
+pub mod record_directory;
 pub mod record_file;
 pub mod remove_tree;
 pub(crate) mod spelling;

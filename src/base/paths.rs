@@ -174,6 +174,12 @@ impl Layout {
         self.lib_dir().join("claims")
     }
 
+    /// `/var/lib/podprobe/cluster/pods`: the pods that the API server has given, each in a file with the pod's UID as its
+    /// name.
+    pub fn kept_pods(&self) -> PathBuf {
+        self.lib_dir().join("cluster/pods")
+    }
+
     /// `/var/lib/podprobe/workloads`: the state of each workload, in a file with the workload's UID as its name.
     pub fn workloads(&self) -> PathBuf {
         self.lib_dir().join("workloads")

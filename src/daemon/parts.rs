@@ -256,6 +256,7 @@ impl Made {
     pub(super) fn of_the_link(
         &self,
         settings: &Settings,
+        layout: &Layout,
         backend: &Arc<DaemonBackend>,
         outlet: Outlet,
     ) -> Option<link::Deps> {
@@ -264,6 +265,7 @@ impl Made {
             node: Box::new(ClusterNode(backend.clone())),
             node_name: settings.node_name.clone(),
             kubeconfig: settings.kubeconfig.clone()?,
+            kept_pods: layout.kept_pods(),
             pods: pods.manager.clone(),
             statuses: pods.statuses.clone(),
             workers: self.workers.clone(),

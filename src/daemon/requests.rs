@@ -82,6 +82,12 @@ impl Requests for DaemonBackend {
             self.sources.board.delete_pod(uid, grace)?;
             return Ok(Deleted { file });
         }
+        if pod.source() == PodSource::Api {
+            return Err(RequestError::OfTheApiServer {
+                namespace: pod.metadata.namespace.clone(),
+                name: pod.metadata.name.clone(),
+            });
+        }
         let status = self.pods.statuses.get(uid).unwrap_or_default();
         if let Some(why) = Rejection::of(&status) {
             let reason = why.reason.to_string();

@@ -141,7 +141,10 @@ pub(super) fn start(
         health: start_health(settings, shared, roster)?,
         controllers: start_controllers(settings, layout, &made, outlet(), roster)?,
         wall_clock: start_wall_clock(shared, roster)?,
-        link: start_link(made.of_the_link(settings, &backend, outlet()), roster)?,
+        link: start_link(
+            made.of_the_link(settings, layout, &backend, outlet()),
+            roster,
+        )?,
         // The server starts last. So clients get no answer before the other threads have cleared away old data.
         server: start_server(settings, layout, backend.clone())?,
         pulls,

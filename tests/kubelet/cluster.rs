@@ -68,7 +68,31 @@ fn end(server: &ApiServer, day: Day<'_>) {
         }
         server.wait_until_gone(name);
     }
+    check_history(server);
     day.end();
+}
+
+/// The API server takes almost every status. These would mislead the control plane: a phase that says that the pod has ended
+/// while a container runs, and a pod that has ended and runs again.
+#[track_caller]
+fn check_history(server: &ApiServer) {
+    let mut ended = BTreeSet::new();
+    for pod in server.history("pods") {
+        let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+        let is_terminal = ["Succeeded", "Failed"].contains(&phase);
+        let containers = pod["status"]["containerStatuses"].as_array();
+        let mut containers = containers.into_iter().flatten();
+        let runs = containers.any(|c| c["state"].get("running").is_some());
+        assert!(!(is_terminal && runs), "it has ended and runs: {pod:#}");
+        let uid = pod["metadata"]["uid"].to_string();
+        assert!(
+            is_terminal || !ended.contains(&uid),
+            "it had ended: {pod:#}"
+        );
+        if is_terminal {
+            ended.insert(uid);
+        }
+    }
 }
 
 #[test]
@@ -82,6 +106,9 @@ fn a_node_registers_and_keeps_its_lease() {
         let node = server.get("nodes", "", NODE).unwrap();
         assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], NODE);
         assert_eq!(node["spec"]["taints"][0]["key"], "edge");
+        for pressure in ["MemoryPressure", "DiskPressure", "PIDPressure"] {
+            assert_eq!(condition(&node, pressure)["status"], "False");
+        }
         let address = json!({"type": "InternalIP", "address": "127.0.0.1"});
         assert_eq!(node["status"]["addresses"][0], address);
         let lease = || server.get("leases", "kube-node-lease", NODE);
@@ -131,11 +158,11 @@ fn a_pod_of_the_api_server_runs_is_told_of_and_ends() {
             deleted[0].body["preconditions"]["uid"],
             pod["metadata"]["uid"]
         );
-        let last = server
+        let mut last = server
             .asked()
             .into_iter()
             .filter(|a| a.method == "PATCH" && a.path.contains("/pods/web/"));
-        let last = last.last().unwrap();
+        let last = last.next_back().unwrap();
         assert_eq!(last.body["status"]["phase"], "Succeeded");
         end(server, day);
     });
@@ -270,6 +297,160 @@ fn a_pod_that_the_node_cannot_run_fails_and_can_be_deleted() {
         assert_eq!(pod["status"]["reason"], "UnsupportedPod");
         let message = pod["status"]["message"].as_str().unwrap();
         assert!(message.contains("nfs"), "{message}");
+        end(server, day);
+    });
+}
+
+/// A controller has made another pod in its place by then.
+#[test]
+fn an_evicted_pod_stays_as_it_ended() {
+    in_a_cluster(|server, mut day| {
+        let greedy = format!("head -c 3000000 /dev/zero >/v/big\n{FOREVER}");
+        let mut spec = day.pod("greedy", &greedy, json!({}))["spec"].clone();
+        let volumes = spec["volumes"].as_array_mut().unwrap();
+        volumes.push(json!({"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}));
+        let mounts = spec["containers"][0]["volumeMounts"]
+            .as_array_mut()
+            .unwrap();
+        mounts.push(json!({"name": "v", "mountPath": "/v"}));
+        server.create_pod("greedy", spec);
+        let pod = server.wait_for_phase("greedy", "Failed");
+        assert_eq!(pod["status"]["reason"], "Evicted");
+        day.crash();
+        // The pod's wait for a new start would be over.
+        create(server, &day, "other", FOREVER);
+        wait_ready(server, "other");
+        day.check_starts("greedy", 1);
+        end(server, day);
+    });
+}
+
+#[test]
+fn a_pod_over_its_deadline_fails_when_nothing_of_it_runs_any_more() {
+    in_a_cluster(|server, day| {
+        let mut spec = day.pod("late", FOREVER, json!({}))["spec"].clone();
+        spec["activeDeadlineSeconds"] = 2.into();
+        server.create_pod("late", spec);
+        let pod = server.wait_for_phase("late", "Failed");
+        assert_eq!(pod["status"]["reason"], "DeadlineExceeded");
+        day.check_starts("late", 1);
+        end(server, day);
+    });
+}
+
+#[test]
+fn a_deleted_pod_ends_with_the_phase_of_its_exit_codes() {
+    in_a_cluster(|server, day| {
+        for (name, code, phase) in [("good", 0, "Succeeded"), ("bad", 3, "Failed")] {
+            let script = format!("trap 'exit {code}' TERM; while :; do sleep 0.05; done");
+            create(server, &day, name, &script);
+            wait_ready(server, name);
+            server.delete_pod(name, 30);
+            server.wait_until_gone(name);
+            let versions = server.history("pods").into_iter();
+            let mut versions = versions.filter(|pod| pod["metadata"]["name"] == name);
+            let last = versions.next_back().unwrap();
+            assert_eq!(last["status"]["phase"], phase);
+            assert_eq!(last["status"]["reason"], Value::Null);
+        }
+        end(server, day);
+    });
+}
+
+#[test]
+fn a_pod_that_is_deleted_by_force_is_killed() {
+    in_a_cluster(|server, day| {
+        create(server, &day, "web", HEEDS_TERM);
+        wait_ready(server, "web");
+        let process = day.processes().into_values().next().unwrap();
+        server.delete_pod("web", 0);
+        wait_until("the process to be gone", || {
+            day.processes().values().all(|p| *p != process)
+        });
+        assert_eq!(server.count("DELETE", "/pods/"), 0, "it is gone already");
+        end(server, day);
+    });
+}
+
+#[test]
+fn a_verb_does_not_delete_what_the_api_server_wants() {
+    in_a_cluster(|server, day| {
+        create(server, &day, "web", HEEDS_TERM);
+        wait_ready(server, "web");
+        let said = day.says(&["delete", "pod", "web"]);
+        assert!(said.contains("kubectl delete pod -n default web"), "{said}");
+        end(server, day);
+    });
+}
+
+#[test]
+fn a_node_that_boots_without_the_link_starts_its_pods() {
+    in_a_cluster(|server, mut day| {
+        create(server, &day, "web", FOREVER);
+        let mut once = day.pod("once", "true", json!({}))["spec"].clone();
+        once["restartPolicy"] = "Never".into();
+        server.create_pod("once", once);
+        wait_ready(server, "web");
+        server.wait_for_phase("once", "Succeeded");
+        server.down();
+        day.cut_power();
+        day.start();
+        day.check_starts("web", 2);
+        server.up();
+        server.wait_for_pod("web", |pod| {
+            is_ready(pod) && pod["status"]["containerStatuses"][0]["restartCount"] == 1
+        });
+        day.check_starts("web", 2);
+        day.check_starts("once", 1);
+        end(server, day);
+    });
+}
+
+/// Its disk was replaced, say.
+#[test]
+fn a_pod_that_has_ended_does_not_run_again_on_a_node_that_has_forgotten_it() {
+    in_a_cluster(|server, mut day| {
+        let mut spec = day.pod("once", "true", json!({}))["spec"].clone();
+        spec["restartPolicy"] = "Never".into();
+        server.create_pod("once", spec);
+        let before = server.wait_for_phase("once", "Succeeded");
+        day.cut_power();
+        fs::remove_file(day.node.layout.checkpoint()).unwrap();
+        day.start();
+        create(server, &day, "other", FOREVER);
+        wait_ready(server, "other");
+        day.check_starts("once", 1);
+        assert_eq!(server.pod("once").unwrap()["status"], before["status"]);
+        end(server, day);
+    });
+}
+
+/// Its controller makes another one, which the scheduler may bind to another node.
+#[test]
+fn a_pod_that_finds_no_room_fails_for_good() {
+    in_a_cluster(|server, day| {
+        wait_until("the node", || server.get("nodes", "", NODE).is_some());
+        let node = server.get("nodes", "", NODE).unwrap();
+        let all = node["status"]["allocatable"]["cpu"].clone();
+        let greedy = |name: &str| {
+            let resources = json!({"resources": {"requests": {"cpu": all}}});
+            let pod = day.pod(name, HEEDS_TERM, resources);
+            server.create_pod(name, pod["spec"].clone());
+        };
+        greedy("first");
+        wait_ready(server, "first");
+        greedy("second");
+        let pod = server.wait_for_phase("second", "Failed");
+        assert_eq!(pod["status"]["reason"], "OutOfcpu");
+        server.edit_pod("second", |pod| {
+            pod["metadata"]["labels"]["new"] = "yes".into()
+        });
+        server.delete_pod("first", 30);
+        server.wait_until_gone("first");
+        greedy("third");
+        wait_ready(server, "third");
+        assert_eq!(server.pod("second").unwrap()["status"]["phase"], "Failed");
+        day.check_starts("second", 0);
         end(server, day);
     });
 }

@@ -218,10 +218,10 @@ impl Streams {
                 return Some(format!("the server has been silent for {silent:?}"));
             }
             None if now.duration_since(life.heard) >= IDLE => {
-                if life.ping.send_ping(Ping::opaque()).is_ok() {
-                    life.asked = Some(now);
-                    self.woken.set();
-                }
+                // A ping is refused only while another one is under way.
+                let is_sent = life.ping.send_ping(Ping::opaque()).is_ok();
+                life.asked = is_sent.then_some(now);
+                self.woken.set();
             }
             _ => {}
         }

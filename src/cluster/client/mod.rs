@@ -365,6 +365,3 @@ impl Client {
         late.chain(connection).chain(paced).chain([look]).min()
     }
 }
-
-#[cfg(test)]
-mod tests;

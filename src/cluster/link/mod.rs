@@ -5,6 +5,7 @@
 //! next, and has its answer before it asks again. The thread is woken by the connection, by the bell and by the parts'
 //! times; it never sleeps for one of them alone.
 
+mod kept_pods;
 mod occurrences;
 mod statuses;
 mod watches;
@@ -19,6 +20,7 @@ use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
+use self::kept_pods::KeptPods;
 use self::occurrences::Occurrences;
 use self::statuses::{Published, Statuses};
 use self::watches::{Watched, Watches};
@@ -39,11 +41,12 @@ use crate::base::bell::Bell;
 use crate::base::change_feed::ChangeFeed;
 use crate::base::clock::{Moment, Time, random_fraction};
 use crate::base::threads::{Pulse, Roster};
+use crate::pods::admission::Rejection;
 use crate::pods::events::{EventType, Recorder};
 use crate::pods::manager::PodManager;
 use crate::pods::sources::Outlet;
 use crate::pods::status::StatusManager;
-use crate::pods::workers::PodWorkers;
+use crate::pods::workers::{PodWorkers, WorkerStage};
 
 /// Stack of the thread. Objects of the API are trees of values.
 const STACK: usize = 1 << 20;
@@ -66,6 +69,8 @@ pub struct Deps {
     pub node_name: String,
     /// Path of the kubeconfig.
     pub kubeconfig: PathBuf,
+    /// Directory of the pods that are kept for a start without the link.
+    pub kept_pods: PathBuf,
     /// The pods that should run.
     pub pods: Arc<PodManager>,
     /// The statuses of pods.
@@ -96,13 +101,18 @@ impl Link {
         let (stop, stopped) = bounded(1);
         let bell = Arc::new(Bell::new()?);
         deps.feed.ring(bell.clone());
+        deps.workers.ring(bell.clone());
         let mut state = State::new(deps, stopped, bell.clone(), Moment::now());
+        let mut has_begun = false;
         let thread = roster.spawn("cluster", STACK, move |pulse, panicked| {
             if panicked {
                 state.doubt(Moment::now());
             }
             if state.is_stopped() {
                 return ControlFlow::Break(());
+            }
+            if !std::mem::replace(&mut has_begun, true) {
+                state.begin();
             }
             state.round(Moment::now());
             state.wait(pulse);
@@ -146,6 +156,7 @@ struct State {
     lease: Lease,
     watches: Watches,
     api_pods: ApiPods,
+    kept: KeptPods,
     mirrors: MirrorPods,
     statuses: Statuses,
     occurrences: Arc<Occurrences>,
@@ -167,6 +178,8 @@ impl State {
         let mut watches = Watches::default();
         watches.add(Watched::Node, Selection::node(name));
         watches.add(Watched::Pods, Selection::pods_of_node(name));
+        // Nothing waits for objects of the API server, because podprobe takes none.
+        deps.outlet.objects.replace(PodSource::Api, Vec::new());
         let occurrences = Occurrences::tap(&deps.recorder, bell.clone());
         Self {
             client: Client::new(deps.kubeconfig.clone(), bell.clone(), now),
@@ -175,6 +188,7 @@ impl State {
             lease: Lease::new(name),
             watches,
             api_pods: ApiPods::new(name),
+            kept: KeptPods::open(deps.kept_pods.clone()),
             mirrors: MirrorPods::default(),
             statuses: Statuses::new(now),
             occurrences,
@@ -341,7 +355,25 @@ impl State {
         }
     }
 
+    /// Hands the pods on that an earlier daemon was given, before the API server can be asked. If there are none, nothing is
+    /// handed on: the first set of a source says that all others are gone.
+    fn begin(&mut self) {
+        let objects = self.kept.objects();
+        if !objects.is_empty() {
+            log::info!(
+                "{} pods of the API server are known from before",
+                objects.len()
+            );
+            self.take_pods(Change::Replaced(objects));
+        }
+    }
+
     fn observe_pods(&mut self, change: Change) {
+        self.kept.observe(&change);
+        self.take_pods(change);
+    }
+
+    fn take_pods(&mut self, change: Change) {
         self.statuses.observe(&change);
         let changed = self.api_pods.apply(change);
         for (pod, text) in &changed.warnings {
@@ -353,8 +385,19 @@ impl State {
             recorder.record(pod, "", EventType::Warning, "FailedValidation", &text);
         }
         if let Some(set) = changed.set {
+            set.iter().for_each(|pod| self.take_over_the_end(pod));
             // The order to end may come while the sync loop takes no pods.
             self.is_over |= self.deps.outlet.publish_api(set, &self.stop).is_err();
+        }
+    }
+
+    /// A pod that has ended, as the API server knows, does not run again on a node that has forgotten it.
+    fn take_over_the_end(&self, pod: &Pod) {
+        if self.deps.statuses.get(pod.uid()).is_some() {
+            return;
+        }
+        if let Some(status) = self.statuses.ended(pod.uid()) {
+            self.deps.statuses.set(pod, status);
         }
     }
 
@@ -433,6 +476,13 @@ impl State {
             .collect();
         let pods = self.deps.pods.all();
         let of_pod = |pod: Arc<Pod>| {
+            let status = self.deps.statuses.get(pod.uid())?;
+            let stage = self.deps.workers.stage(pod.uid());
+            // A pod that was rejected has no worker. Another one is about to get its worker, and may run already.
+            let stage = stage.unwrap_or(match Rejection::of(&status) {
+                Some(_) => WorkerStage::Finished,
+                None => WorkerStage::Running,
+            });
             let is_static = is_local(&pod);
             let uid = match is_static {
                 true => (*mirrors.get(pod.full_name().as_str())?).clone(),
@@ -445,21 +495,14 @@ impl State {
                 is_static,
                 generation: None,
                 spec: pod.spec.clone(),
-                status: self.deps.statuses.get(pod.uid())?,
-                stage: self.stage(pod.uid()),
+                status,
+                stage,
             })
         };
         let refused = self.api_pods.refused().filter(|refused| !refused.runs_on);
         let mut all: Vec<Published> = pods.into_iter().filter_map(of_pod).collect();
         all.extend(refused.map(Published::refused));
         all
-    }
-
-    fn stage(&self, uid: &PodUid) -> super::status::WorkerStage {
-        match self.deps.workers.pod(uid) {
-            Some(_) => super::status::WorkerStage::Running,
-            None => super::status::WorkerStage::Finished,
-        }
     }
 
     /// Takes the events that have happened since the last round. They are counted also without a connection.

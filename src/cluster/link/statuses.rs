@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::api::pod::PodSpec;
 use crate::api::{PodPhase, PodStatus, PodUid};
 use crate::base::clock::{Moment, Time};
+use crate::base::json;
 use crate::cluster::exchange::{Answer, Request};
 use crate::cluster::pods::RefusedPod;
 use crate::cluster::reflector::Change;
@@ -119,6 +120,12 @@ impl Statuses {
             .get(uid)
             .map(|c| &c["metadata"]["resourceVersion"]);
         version.and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Returns the status of a pod that has ended, as the API server knows it.
+    pub(super) fn ended(&self, uid: &PodUid) -> Option<PodStatus> {
+        let status: PodStatus = json::from_value(&self.copies.get(uid)?["status"]).ok()?;
+        status.phase.is_terminal().then_some(status)
     }
 
     /// Returns the first requests of the pods that have something to say. `pods` are all that are published.

@@ -17,6 +17,8 @@ pub use merge::{Deletion, Revived, merge};
 pub use patch::patch;
 pub use publication::{Next, Publication, Resync};
 
+pub use crate::pods::workers::WorkerStage;
+
 use serde_json::{Map, Value};
 
 use crate::api::PodStatus;
@@ -24,17 +26,6 @@ use crate::api::pod::PodSpec;
 
 /// A JSON object, such as the status of a pod.
 pub type Object = Map<String, Value>;
-
-/// How far a pod's worker is with the end of the pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkerStage {
-    /// The worker runs the pod or is stopping it, so a container may still run.
-    Running,
-    /// No container of the pod runs, and none will start again.
-    Stopped,
-    /// The worker has finished: the pod has stopped, and its volumes and cgroups are gone.
-    Finished,
-}
 
 /// A pod as this node publishes it.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +55,7 @@ pub struct PodView<'a> {
 }
 
 /// True if a phase is Succeeded or Failed.
-fn is_terminal(phase: Option<&Value>) -> bool {
+pub fn is_terminal(phase: Option<&Value>) -> bool {
     matches!(phase.and_then(Value::as_str), Some("Succeeded" | "Failed"))
 }
 

@@ -38,6 +38,41 @@ fn podprobe_answers_names_unless_others_are_named_or_there_is_no_domain() {
     assert!(settings.node_dns().own_dns.is_empty());
 }
 
+/// The cluster has names of its own, at addresses that podprobe would shadow.
+#[test]
+fn a_node_of_a_cluster_answers_no_names() {
+    let mut settings = Settings::default();
+    assert!(!settings.own_dns().is_empty());
+    settings.kubeconfig = Some("/etc/podprobe/kubeconfig".into());
+    assert!(settings.own_dns().is_empty());
+}
+
+#[test]
+fn taints_are_checked() {
+    let of = |taint: &str| format!("{{\"registerWithTaints\": [{taint}]}}");
+    let good = of(r#"{"key": "example.com/edge", "effect": "NoSchedule"}"#);
+    let settings = resolve(&good, "/", &Overrides::default()).unwrap();
+    assert_eq!(settings.register_with_taints[0].key, "example.com/edge");
+    for (taint, said) in [
+        (
+            r#"{"key": "a b", "effect": "NoSchedule"}"#,
+            "taint \"a b\": name part must consist",
+        ),
+        (
+            r#"{"key": "a", "value": "b c", "effect": "NoSchedule"}"#,
+            "taint \"a\": a valid label must be",
+        ),
+        (
+            r#"{"key": "a", "effect": "Never"}"#,
+            "taint \"a\": effect \"Never\" is none of NoSchedule, PreferNoSchedule, NoExecute",
+        ),
+        (r#"{"key": "a"}"#, "missing field `effect`"),
+    ] {
+        let error = parse(of(taint).as_bytes()).map(drop).unwrap_err();
+        assert!(error.contains(said), "{error}");
+    }
+}
+
 #[test]
 fn the_shipped_file_has_every_key_with_its_default() {
     let defaults = Settings {

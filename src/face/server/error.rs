@@ -38,6 +38,16 @@ pub enum RequestError {
         /// The file that the pod comes from.
         file: String,
     },
+    /// The pod comes from the API server, which would not know of a deletion here.
+    #[error(
+        "the pod comes from the API server; delete it there: kubectl delete pod -n {namespace} {name}"
+    )]
+    OfTheApiServer {
+        /// The namespace of the pod.
+        namespace: String,
+        /// The name of the pod.
+        name: String,
+    },
     /// The pod has ended by itself.
     #[error("the pod has ended already ({how}); remove {file}, and it is gone")]
     EndedAlready {
@@ -109,6 +119,7 @@ impl RequestError {
             | Self::PodEnded
             | Self::NotAdmitted { .. }
             | Self::EndedAlready { .. }
+            | Self::OfTheApiServer { .. }
             | Self::NoContainer { .. }
             | Self::NoProbe(_)
             | Self::InitContainer(_)

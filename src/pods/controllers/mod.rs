@@ -10,7 +10,6 @@ pub mod manager;
 mod node;
 mod observe;
 pub mod outlet;
-mod record_directory;
 mod steady_clock;
 mod waits;
 mod wakes;

@@ -23,7 +23,7 @@ pub use watch::{Watch, spawn};
 
 use crate::api::identity::content_hash;
 use crate::api::pod::RestartPolicy;
-use crate::api::{Pod, PodSource, PodUid};
+use crate::api::{Pod, PodUid};
 use crate::base::clock::Moment;
 use crate::base::locks::Locked;
 use crate::base::metrics::counters::Counter;
@@ -225,8 +225,8 @@ impl Evictions {
                     delay: Duration::ZERO,
                 },
                 (Some(false), _) | (None, RestartPolicy::Never) => Stage::ForGood,
-                // Its controller makes another pod, and this one stays as it ended.
-                (None, _) if pod.source() == PodSource::Controller => Stage::ForGood,
+                // A controller makes another pod, on this node or in the cluster, and this one stays as it ended.
+                (None, _) if !pod.source().is_static() => Stage::ForGood,
                 (None, RestartPolicy::Always | RestartPolicy::OnFailure) => Stage::Waiting {
                     since: now,
                     delay: back_off.hold(&BackOffKey::of_pod(uid), now),

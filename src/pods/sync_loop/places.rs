@@ -11,12 +11,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Parts;
-use crate::api::{Pod, PodPhase, PodStatus, PodUid};
+use crate::api::{Pod, PodPhase, PodSource, PodStatus, PodUid};
 use crate::base::clock::{Moment, Time};
 use crate::pods::admission::{self, Node, Rejection, Taken};
 use crate::pods::events::EventType;
 use crate::pods::status;
 use crate::pods::workers::UpdateKind;
+
+/// True if a rejection of the pod is final, as a kubelet's is: a controller of the cluster makes another pod for one of the
+/// API server that was rejected.
+fn is_rejected_for_good(pod: &Pod) -> bool {
+    pod.source() == PodSource::Api
+}
 
 /// The pods that wait for room.
 #[derive(Default)]
@@ -73,7 +79,8 @@ impl Parts {
             .for_each(|p| self.evictions.seen(p, Moment::now()));
         self.end_predecessors(&pods);
         let (ended, new): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| {
-            let has_ended = self.phase(pod.uid()).is_terminal() && !self.is_rejected(pod.uid());
+            let may_be_admitted = self.is_rejected(pod.uid()) && !is_rejected_for_good(pod);
+            let has_ended = self.phase(pod.uid()).is_terminal() && !may_be_admitted;
             has_ended || self.workers.is_terminating(pod.uid())
         });
         for pod in ended {
@@ -86,7 +93,8 @@ impl Parts {
     pub(super) fn handle_update(&self, pod: Arc<Pod>) {
         self.evictions.seen(&pod, Moment::now());
         let ends = pod.metadata.deletion_timestamp.is_some();
-        if !ends && self.is_rejected(pod.uid()) && !self.workers.contains(pod.uid()) {
+        let is_rejected = self.is_rejected(pod.uid()) && !is_rejected_for_good(&pod);
+        if !ends && is_rejected && !self.workers.contains(pod.uid()) {
             return self.admit(vec![pod]);
         }
         self.pods.set(pod.clone());
@@ -229,12 +237,12 @@ impl Parts {
         self.refuse(pod, PodPhase::Pending, why, why.waiting_text());
     }
 
-    /// kubelet-probes 5.3 "Reject": rejects a pod. A pod that lacks room is tried again. Any other pod is not tried
-    /// again until its file changes or the daemon is restarted.
+    /// kubelet-probes 5.3 "Reject": rejects a pod. A pod that lacks room is tried again, unless it comes from the API
+    /// server. Any other pod is not tried again until its file changes or the daemon is restarted.
     pub(super) fn reject(&self, pod: &Pod, why: &Rejection) {
         self.tell(pod, why);
         self.refuse(pod, PodPhase::Failed, why, why.text());
-        if !why.is_for_room() {
+        if !why.is_for_room() || is_rejected_for_good(pod) {
             self.places.borrow_mut().forget(pod.uid());
         }
     }

@@ -17,7 +17,7 @@ mod work_queue;
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,10 +27,11 @@ pub use metrics::PodMetrics;
 pub use restarts::Restarts;
 pub(crate) use syncer::deadline_exceeded;
 pub use syncer::{Deps, PodCache, Probes, Syncer, Traffic};
-pub use table::{Done, Phase, Update, UpdateKind, Work};
+pub use table::{Done, Phase, Update, UpdateKind, Work, WorkerStage};
 pub use work_queue::WorkQueue;
 
 use crate::api::{Pod, PodUid};
+use crate::base::bell::Bell;
 use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
 use crate::base::locks::Locked;
@@ -81,6 +82,8 @@ struct WorkerThreads {
     panics: AtomicU64,
     /// The channel that gets a message when no container of a pod runs any more.
     room: Sender<()>,
+    /// The bell that rings with each step of a worker towards its end.
+    bell: OnceLock<Arc<Bell>>,
 }
 
 #[derive(Default)]
@@ -110,6 +113,7 @@ impl PodWorkers {
             resync,
             panics: AtomicU64::new(0),
             room,
+            bell: OnceLock::new(),
         };
         Self {
             inner: Arc::new(inner),
@@ -197,6 +201,16 @@ impl PodWorkers {
     /// True if the pod is ending or has ended.
     pub fn is_terminating(&self, uid: &PodUid) -> bool {
         self.inner.lock().table.is_terminating(uid)
+    }
+
+    /// Returns how far the worker is with the end of its pod: see [`Table::stage`].
+    pub fn stage(&self, uid: &PodUid) -> Option<WorkerStage> {
+        self.inner.lock().table.stage(uid)
+    }
+
+    /// Rings `bell` from now on when a worker has stopped its pod, and when it has finished. There is one such bell.
+    pub fn ring(&self, bell: Arc<Bell>) {
+        let _ = self.inner.bell.set(bell);
     }
 
     /// Returns the pod of an unfinished worker: see [`Table::pod`].
@@ -357,6 +371,7 @@ impl WorkerThreads {
         if ran != Phase::Sync && done != Done::Failed {
             // a full channel means that the sync loop already has a message
             let _ = self.room.try_send(());
+            self.bell.get().inspect(|bell| bell.ring());
         }
         let now = Moment::now();
         match next {

@@ -69,6 +69,17 @@ pub struct Work {
     pub removed: bool,
 }
 
+/// How far a pod's worker is with the end of the pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerStage {
+    /// The worker runs the pod or is stopping it, so a container may still run.
+    Running,
+    /// No container of the pod runs, and none will start again.
+    Stopped,
+    /// The worker has finished: the pod has stopped, and its volumes and cgroups are gone.
+    Finished,
+}
+
 /// The way in which a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
@@ -335,6 +346,16 @@ impl Table {
             .is_some_and(|e| e.finished || e.phase != Phase::Sync)
     }
 
+    /// Returns how far the worker is with the end of its pod. Returns `None` if there is no worker.
+    pub fn stage(&self, uid: &PodUid) -> Option<WorkerStage> {
+        let worker = self.workers.get(uid)?;
+        Some(match worker.phase {
+            _ if worker.finished => WorkerStage::Finished,
+            Phase::Terminated => WorkerStage::Stopped,
+            Phase::Sync | Phase::Terminating => WorkerStage::Running,
+        })
+    }
+
     /// Returns the pod of an unfinished worker. Returns `None` for a pod that only the runtime knows.
     pub fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
         let worker = self.workers.get(uid);
@@ -546,6 +567,27 @@ mod tests {
         );
         t.update(update(UpdateKind::Sync, "u"));
         assert_eq!(t.begin(&"u".into()).unwrap().phase, Phase::Terminating);
+    }
+
+    #[test]
+    fn a_worker_says_how_far_it_is() {
+        let (mut t, uid) = (Table::default(), PodUid::from("u"));
+        assert_eq!(t.stage(&uid), None);
+        t.update(update(UpdateKind::Create, "u"));
+        assert_eq!(t.stage(&uid), Some(WorkerStage::Running));
+        t.begin(&uid).unwrap();
+        t.complete(&uid, Phase::Sync, Done::Terminal);
+        assert_eq!(
+            t.stage(&uid),
+            Some(WorkerStage::Running),
+            "it stops the pod"
+        );
+        t.begin(&uid).unwrap();
+        t.complete(&uid, Phase::Terminating, Done::Ok);
+        assert_eq!(t.stage(&uid), Some(WorkerStage::Stopped));
+        t.begin(&uid).unwrap();
+        t.complete(&uid, Phase::Terminated, Done::Ok);
+        assert_eq!(t.stage(&uid), Some(WorkerStage::Finished));
     }
 
     #[test]

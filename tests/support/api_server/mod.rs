@@ -573,6 +573,13 @@ impl ApiServer {
             .collect()
     }
 
+    /// All versions of all objects of a resource, from the first.
+    pub(crate) fn history(&self, resource: &str) -> Vec<Value> {
+        let store = self.store();
+        let all = store.history.iter().filter(|(key, _)| key.0 == resource);
+        all.map(|(_, object)| object.clone()).collect()
+    }
+
     /// Creates or replaces an object, as a person or a controller does.
     pub(crate) fn put(&self, resource: &str, object: Value) -> Value {
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
@@ -611,8 +618,11 @@ impl ApiServer {
         self.put("pods", pod)
     }
 
-    /// Deletes a pod as kubectl does: the node has `grace` seconds.
+    /// Deletes a pod as kubectl does: the node has `grace` seconds. A pod that has ended is gone at once.
     pub(crate) fn delete_pod(&self, name: &str, grace: i64) {
+        let phase = self.pod(name).unwrap()["status"]["phase"].clone();
+        let has_ended = phase == "Succeeded" || phase == "Failed";
+        let grace = if has_ended { 0 } else { grace };
         self.edit_pod(name, |pod| {
             pod["metadata"]["deletionTimestamp"] = "2026-11-27T09:00:00Z".into();
             pod["metadata"]["deletionGracePeriodSeconds"] = grace.into();

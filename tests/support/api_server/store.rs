@@ -25,6 +25,8 @@ pub(super) struct Store {
     /// The version up to which changes have been forgotten.
     pub(super) compacted: u64,
     uids: u64,
+    /// All versions of all objects, from the first.
+    pub(super) history: Vec<(Key, Value)>,
 }
 
 impl Store {
@@ -73,6 +75,7 @@ impl Store {
     }
 
     fn change(&mut self, type_: &'static str, key: &Key, object: &Value) {
+        self.history.push((key.clone(), object.clone()));
         self.changes.push(Change {
             version: self.version,
             type_,

@@ -1,4 +1,4 @@
-//! A directory of records, one file for each: the pods that controllers have made, and the states of workloads.
+//! A directory of records, one file for each.
 //!
 //! Invariants: a record that was put is on the disk, also after a power cut, before `put` returns. A record that cannot
 //! be written changes nothing, neither on the disk nor here. A damaged record is moved out of the way and named in the
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::base::record_file;
+use super::record_file;
 
 const SUFFIX: &str = ".json";
 /// Ending of the names of files that are being written.
