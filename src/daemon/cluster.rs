@@ -63,7 +63,7 @@ impl NodeSource for ClusterNode {
 }
 
 impl ClusterNode {
-    /// What the node has, and what pods may request of it.
+    /// Returns the resources of the node, and the part of them that pods may request.
     fn resources(&self) -> (Resources, Resources) {
         let Self(backend) = self;
         let amount = |value: i64| u64::try_from(value).unwrap_or_default();

@@ -36,6 +36,26 @@ const CONNECTION_WINDOW: u32 = 512 << 10;
 /// Number of pieces of one answer that a turn takes, so that no answer holds up the others.
 const PIECES: usize = 32;
 
+/// The end of a connection. Every request on it ends too.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Over {
+    /// The connection broke, or one of its requests could not be sent.
+    #[error("{0}")]
+    Broken(String),
+    /// The server has closed the connection.
+    #[error("the server has closed the connection")]
+    Closed,
+    /// The server gave no sign of life.
+    #[error("the server has been silent for {}s", (IDLE + PONG).as_secs())]
+    Silent,
+}
+
+impl Over {
+    fn of(e: &h2::Error) -> Self {
+        Self::Broken(broken(e).to_string())
+    }
+}
+
 /// A piece of news about one request.
 #[derive(Debug)]
 pub enum News {
@@ -87,7 +107,7 @@ pub struct Streams {
     life: Life,
     unsent: VecDeque<Unsent>,
     answers: BTreeMap<u64, Answer>,
-    over: Option<String>,
+    over: Option<Over>,
 }
 
 impl Streams {
@@ -139,7 +159,7 @@ impl Streams {
     ///
     /// # Errors
     /// Returns the reason for which the connection is over. All its requests are over too.
-    pub fn turn(&mut self, now: Instant) -> Result<Vec<(u64, News)>, String> {
+    pub fn turn(&mut self, now: Instant) -> Result<Vec<(u64, News)>, Over> {
         self.polled.begin_turn();
         self.woken.reset();
         let waker = Waker::from(self.woken.clone());
@@ -161,25 +181,22 @@ impl Streams {
     }
 
     /// Advances the connection. Returns the reason if it is over.
-    fn advance(&mut self, now: Instant, context: &mut Context<'_>) -> Option<String> {
+    fn advance(&mut self, now: Instant, context: &mut Context<'_>) -> Option<Over> {
         if let Some(cause) = self.submit(context) {
             return Some(cause);
         }
         if let Poll::Ready(done) = Pin::new(&mut self.connection).poll(context) {
-            let cause = done.err().map(|e| broken(&e).to_string());
-            return Some(
-                cause.unwrap_or_else(|| "the server has closed the connection".to_owned()),
-            );
+            return Some(done.err().map_or(Over::Closed, |e| Over::of(&e)));
         }
         self.look_for_life(now, context)
     }
 
     /// Hands unsent requests to the connection. Returns the reason if it takes none any more.
-    fn submit(&mut self, context: &mut Context<'_>) -> Option<String> {
+    fn submit(&mut self, context: &mut Context<'_>) -> Option<Over> {
         loop {
             match self.requests.poll_ready(context) {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(e)) => return Some(broken(&e).to_string()),
+                Poll::Ready(Err(e)) => return Some(Over::of(&e)),
                 Poll::Pending => return None,
             }
             let Unsent { id, request, body } = self.unsent.pop_front()?;
@@ -191,20 +208,20 @@ impl Streams {
                         false => upload.send_data(body, true),
                     };
                     if let Err(e) = sent {
-                        return Some(broken(&e).to_string());
+                        return Some(Over::of(&e));
                     }
                     self.answers.insert(id, Answer::Head(answer));
                 }
-                Err(e) => return Some(broken(&e).to_string()),
+                Err(e) => return Some(Over::of(&e)),
             }
         }
     }
 
-    fn look_for_life(&mut self, now: Instant, context: &mut Context<'_>) -> Option<String> {
+    fn look_for_life(&mut self, now: Instant, context: &mut Context<'_>) -> Option<Over> {
         let life = &mut self.life;
         if let Poll::Ready(pong) = life.ping.poll_pong(context) {
             if let Err(e) = pong {
-                return Some(broken(&e).to_string());
+                return Some(Over::of(&e));
             }
             life.asked = None;
         }
@@ -214,8 +231,7 @@ impl Streams {
         }
         match life.asked {
             Some(asked) if now.duration_since(asked.max(life.heard)) >= PONG => {
-                let silent = IDLE + PONG;
-                return Some(format!("the server has been silent for {silent:?}"));
+                return Some(Over::Silent);
             }
             None if now.duration_since(life.heard) >= IDLE => {
                 // A ping is refused only while another one is under way.

@@ -60,7 +60,7 @@ fn a_silent_server_is_asked_for_a_sign_of_life_and_then_given_up() {
     assert_eq!(asked.iter().filter(|t| **t == PING).count(), 1);
     streams.turn(idle + PONG - Duration::from_secs(1)).unwrap();
     let over = streams.turn(idle + PONG).unwrap_err();
-    assert_eq!(over, "the server has been silent for 45s");
+    assert_eq!(over.to_string(), "the server has been silent for 45s");
     assert_eq!(streams.turn(idle + PONG).unwrap_err(), over);
 }
 
@@ -78,7 +78,7 @@ fn a_server_that_hangs_up_ends_the_connection_and_its_requests() {
             Err(over) => break over,
         }
     };
-    assert!(!over.is_empty());
+    assert_ne!(over, Over::Silent);
 }
 
 const LONG: Duration = Duration::from_secs(10);

@@ -27,7 +27,7 @@ const LARGEST_TEXT: usize = 1 << 10;
 /// The use of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// One request with one answer.
+    /// A request with one answer.
     Call,
     /// A page of a list, for a reflector.
     List,
@@ -35,7 +35,7 @@ pub(super) enum Use {
     Watch,
 }
 
-/// What is heard of a request.
+/// A piece of the answer to a request, or its end.
 #[derive(Debug, PartialEq)]
 pub enum Heard {
     /// The end of a call.

@@ -17,7 +17,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::base::clock::Moment;
-use crate::base::http_client::Sources;
+use crate::base::http_client::{Sources, WaysOut};
 use crate::base::wire::tls;
 use crate::cluster::kubeconfig::{
     ClientCertificate, Content, Kubeconfig, KubeconfigError, SIZE_LIMIT, Server, ServerCheck,
@@ -26,6 +26,14 @@ use crate::cluster::kubeconfig::{
 /// Time between two looks at the files. Tokens of service accounts are replaced when 80 % of their life is over, so the old
 /// one is good for minutes.
 pub(super) const LOOK: Duration = Duration::from_secs(60);
+
+/// The advice for a server that cannot be trusted or does not speak TLS.
+pub(super) const WAYS_OUT: WaysOut = WaysOut {
+    without_tls: |_| "check the port of the server in the kubeconfig".to_owned(),
+    own_authority: |_| {
+        "check certificate-authority-data of the cluster in the kubeconfig".to_owned()
+    },
+};
 
 /// The reasons for which the node cannot sign in.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +57,7 @@ pub enum CredentialsError {
     /// Content of the kubeconfig cannot be used.
     #[error("cannot use {what} of the kubeconfig: {cause}")]
     Content {
-        /// What the content is for.
+        /// Use of the content.
         what: &'static str,
         /// Reason.
         cause: Unusable,
@@ -76,7 +84,7 @@ pub enum Unusable {
     Token,
 }
 
-/// What a connection is made with.
+/// The server, the TLS configuration and the sign-in of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Identity {
     /// The API server.
@@ -98,7 +106,7 @@ struct Contents {
     token: Option<Vec<u8>>,
 }
 
-/// What a look at the files has found.
+/// The consequence of a look at the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
     /// Nothing has changed.
@@ -127,7 +135,7 @@ impl Credentials {
         }
     }
 
-    /// What a connection is made with; None if the files could never be used.
+    /// Returns the server, the TLS configuration and the sign-in of a connection; None if the files could never be used.
     pub(super) fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()
     }
@@ -248,7 +256,7 @@ impl Contents {
             }
             (_, None) => {
                 let server = self.kubeconfig.server.authority();
-                let system = Sources::of_environment().roots(&server, None, super::dial::WAYS_OUT);
+                let system = Sources::of_environment().roots(&server, None, WAYS_OUT);
                 roots = system.map_err(|e| failed(Unusable::NoAuthorities(e.to_string())))?;
             }
         }

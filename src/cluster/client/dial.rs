@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
 
-use super::credentials::Identity;
+use super::credentials::{Identity, WAYS_OUT};
 use crate::base::bell::Bell;
-use crate::base::http_client::{self, WaysOut};
+use crate::base::http_client;
 use crate::base::wire::connection::Connection;
 use crate::base::wire::dial::{Address, Dialer, End};
 
@@ -20,16 +20,29 @@ const STACK: usize = 256 << 10;
 /// Longest time for connecting and for the TLS handshake, after the name has been found.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The advice for a server that cannot be trusted or does not speak TLS.
-pub(super) const WAYS_OUT: WaysOut = WaysOut {
-    without_tls: |_| "check the port of the server in the kubeconfig".to_owned(),
-    own_authority: |_| {
-        "check certificate-authority-data of the cluster in the kubeconfig".to_owned()
+/// The reasons for which there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoConnection {
+    /// The server cannot be reached.
+    #[error("cannot reach the API server {authority}: {cause}")]
+    Unreachable {
+        /// Host and port.
+        authority: String,
+        /// Reason.
+        cause: String,
     },
-};
+    /// The TLS handshake has failed.
+    #[error("{0}")]
+    Tls(String),
+    /// The server does not speak HTTP/2.
+    #[error(
+        "the API server {0} does not offer HTTP/2, which every API server does: connect to it without a proxy for HTTP"
+    )]
+    NoHttp2(String),
+}
 
 /// A connection, or the reason why there is none.
-pub(super) type Dialed = Result<Connection, String>;
+pub(super) type Dialed = Result<Connection, NoConnection>;
 
 /// Starts a thread that connects. It sends its result and rings the bell.
 ///
@@ -52,7 +65,10 @@ pub(super) fn begin(identity: Identity, bell: Arc<Bell>) -> io::Result<Receiver<
 
 fn connect(identity: &Identity) -> Dialed {
     let (server, authority) = (&identity.server, identity.server.authority());
-    let failed = |cause: String| format!("cannot reach the API server {authority}: {cause}");
+    let failed = |cause: String| NoConnection::Unreachable {
+        authority: authority.clone(),
+        cause,
+    };
     let addresses = (server.host.as_str(), server.port).to_socket_addrs();
     let addresses: Vec<SocketAddr> = addresses.map_err(|e| failed(e.to_string()))?.collect();
     let deadline = Instant::now() + LIMIT;
@@ -69,19 +85,17 @@ fn connect(identity: &Identity) -> Dialed {
     let connection = connection.map_err(|e| tls_error(&authority, &e))?;
     match connection.is_http2() {
         true => Ok(connection),
-        false => Err(failed(
-            "it does not offer HTTP/2, which every API server does: connect to it without a proxy for HTTP".to_owned(),
-        )),
+        false => Err(NoConnection::NoHttp2(authority)),
     }
 }
 
-fn tls_error(authority: &str, e: &io::Error) -> String {
+fn tls_error(authority: &str, e: &io::Error) -> NoConnection {
     let inner = e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
-    match inner {
+    NoConnection::Tls(match inner {
         Some(e) => http_client::tls_error_text(authority, e, WAYS_OUT),
         None => format!(
             "TLS with {authority} failed: {e}; {}",
             (WAYS_OUT.without_tls)(authority)
         ),
-    }
+    })
 }

@@ -15,7 +15,6 @@ mod dial;
 mod pace;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,7 +45,7 @@ const DIAL: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(u64);
 
-/// Whether a call waits for its turn.
+/// The turn of a call among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
     /// The call waits if there were many before it.
@@ -66,14 +65,14 @@ pub enum LinkChange {
 
 /// The connection.
 enum Connection {
-    /// There is none before this moment.
+    /// No connection, and no try before this moment.
     None { until: Moment },
-    /// It is being made.
+    /// A thread makes the connection.
     Dialing {
         result: Receiver<Dialed>,
         until: Moment,
     },
-    /// There is one.
+    /// An open connection.
     Open(Box<Streams>),
 }
 
@@ -266,16 +265,19 @@ impl Client {
     }
 
     fn dialed(&mut self, now: Moment, dialed: Dialed, heard: &mut Vec<(RequestId, Heard)>) {
-        let open = |connection| {
-            let opened = Streams::open(connection, Instant::now());
-            opened.map_err(|e: io::Error| format!("cannot begin HTTP/2 with the API server: {e}"))
+        let connection = match dialed {
+            Ok(connection) => connection,
+            Err(e) => return self.lose(now, e.to_string(), heard),
         };
-        match dialed.and_then(open) {
+        match Streams::open(connection, Instant::now()) {
             Ok(streams) => {
                 self.connection = Connection::Open(Box::new(streams));
                 self.changes.push(LinkChange::Up);
             }
-            Err(cause) => self.lose(now, cause, heard),
+            Err(e) => {
+                let cause = format!("cannot begin HTTP/2 with the API server: {e}");
+                self.lose(now, cause, heard);
+            }
         }
     }
 

@@ -227,7 +227,7 @@ impl State {
         self.events = Queue::default();
     }
 
-    /// One round: what has come, and then what is to be asked.
+    /// Takes what has come, and then asks what is to be asked.
     fn round(&mut self, now: Moment) {
         // Stilled first: a ring from here on belongs to something that this round may not see.
         self.bell.still();

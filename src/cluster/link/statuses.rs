@@ -186,7 +186,8 @@ impl Statuses {
     }
 }
 
-/// What a publication reads of an API object. The rest is not kept: a node has little memory.
+/// Returns the part of an API object that a publication reads, with its UID. The rest is not kept, because a node has little
+/// memory.
 fn copy_of(object: &Value) -> (PodUid, Value) {
     let metadata = &object["metadata"];
     let uid: PodUid = metadata["uid"].as_str().unwrap_or_default().into();
