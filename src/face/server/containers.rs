@@ -15,14 +15,19 @@ use super::Backend;
 use super::channels::{Protocol, StreamEnd, SubprotocolError};
 use super::error::Unreachable;
 use super::exchange::Exchange;
+use super::request::Request;
 use super::response::TEXT;
-use super::stream::{self, Forward};
+use super::stream::{self, Forward, Pipe, Plain, SpdyForward};
 use super::web_socket::{HandshakeError, Socket, handshake};
 use crate::base::cancel::Cancel;
 use crate::engine::runtime::{AttachRequest, ExecOutcome, ExecRequest, Started};
 
 /// Largest number of ports that one connection may forward.
 const MAX_PORTS: usize = 8;
+/// The subprotocol of a WebSocket that carries SPDY, as kubectl names it.
+const SPDY_IN_WEB_SOCKET: &str = "SPDY/3.1+portforward.k8s.io";
+/// The head that answers `Upgrade: SPDY/3.1`, as a kubelet's.
+const SPDY_HEAD: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: portforward.k8s.io\r\n\r\n";
 /// The longest time that a command of `/run` may take. The request is answered when the command has ended.
 /// [`MAX_OUTPUT`] is the number of bytes that are kept of the command's output.
 const RUN_LIMIT: Duration = Duration::from_secs(240);
@@ -286,8 +291,76 @@ pub(super) fn attach(
     Ok(())
 }
 
-/// Answers `/portForward/NAMESPACE/POD[/UID]?port=N`.
+/// Answers `/portForward/NAMESPACE/POD[/UID]`. The ports come in the streams of SPDY, or else in the query.
 pub(super) fn forward(
+    exchange: Exchange<'_>,
+    backend: &dyn Backend,
+    name: &ContainerName,
+) -> io::Result<()> {
+    match SpdyUpgrade::of(&exchange.request) {
+        Some(form) => forward_spdy(exchange, backend, name, form),
+        None => forward_query(exchange, backend, name),
+    }
+}
+
+/// The two ways in which a client carries SPDY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SpdyUpgrade {
+    WebSocket,
+    Plain,
+}
+
+impl SpdyUpgrade {
+    fn of(request: &Request) -> Option<Self> {
+        let mut offered = request.websocket_protocols.iter();
+        match request.upgrade.as_deref() {
+            Some("spdy/3.1") => Some(Self::Plain),
+            Some(_) if offered.any(|name| name == SPDY_IN_WEB_SOCKET) => Some(Self::WebSocket),
+            _ => None,
+        }
+    }
+
+    fn head(self, request: &Request) -> Result<String, HandshakeError> {
+        match self {
+            Self::WebSocket => handshake(request, Some(SPDY_IN_WEB_SOCKET)),
+            Self::Plain => Ok(SPDY_HEAD.to_owned()),
+        }
+    }
+}
+
+/// Forwards the ports that a client of an API server names in the streams of SPDY.
+fn forward_spdy(
+    mut exchange: Exchange<'_>,
+    backend: &dyn Backend,
+    name: &ContainerName,
+    form: SpdyUpgrade,
+) -> io::Result<()> {
+    let head = match form.head(&exchange.request) {
+        Ok(head) => head,
+        Err(why) => return exchange.error(why.status(), &why.to_string()),
+    };
+    if backend.pod(name).is_none() {
+        let why = Unreachable::NoPod;
+        return exchange.error(why.status(), &why.to_string());
+    }
+    let audit = Audit::begin("port-forward", name, &[], &exchange.client());
+    let stop = exchange.stop();
+    let (transport, begun) = exchange.upgrade(&head)?;
+    let pipe = match form {
+        SpdyUpgrade::WebSocket => Pipe::WebSocket(Socket::of_client(transport, begun)),
+        SpdyUpgrade::Plain => Pipe::Plain(Plain::new(transport, begun)),
+    };
+    let pod = (&*name.pod, name.uid.as_deref().unwrap_or_default());
+    let dial = |port| backend.dial(name, port);
+    match SpdyForward::new(pipe, pod, &dial, stop).run() {
+        Ok(()) => audit.end("over"),
+        Err(why) => audit.end(&why.to_string()),
+    }
+    Ok(())
+}
+
+/// Answers `/portForward/NAMESPACE/POD[/UID]?port=N`, the form of podprobe's own verb.
+fn forward_query(
     mut exchange: Exchange<'_>,
     backend: &dyn Backend,
     name: &ContainerName,

@@ -10,7 +10,7 @@
 //! read-only port also refuses a `Host` that is a name, because a page's own name server could resolve that name to
 //! 127.0.0.1 (access.rs).
 //!
-//! Deliberately absent: `/debug/pprof`, `/spec/` and SPDY.
+//! Deliberately absent: `/debug/pprof`, `/spec/`, and SPDY for anything but port-forward.
 
 mod access;
 mod backend;
@@ -30,6 +30,7 @@ pub mod protocol;
 pub mod request;
 mod response;
 mod routes;
+mod spdy;
 mod stream;
 mod tcp_door;
 mod threads;

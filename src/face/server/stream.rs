@@ -3,6 +3,9 @@
 //! Invariants: each stream has one thread, which waits in `poll` only. Nothing is read that cannot be passed on. So a
 //! client that does not read stops its own command and nothing else. When a client has gone, its command is ended.
 
+mod pipe;
+mod spdy_forward;
+
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -16,6 +19,9 @@ use super::error::Unreachable;
 use super::web_socket::{Received, Socket};
 use crate::base::wire::socket::Socket as PortSocket;
 use crate::engine::runtime::{Session, SessionEnd};
+
+pub use pipe::{Pipe, Plain};
+pub use spdy_forward::SpdyForward;
 
 /// Number of bytes that one read takes from a command or a port.
 const CHUNK: usize = 32 << 10;

@@ -40,7 +40,7 @@ pub fn accept_key(key: &str) -> String {
 pub enum HandshakeError {
     /// The request does not ask for a WebSocket.
     #[error(
-        "this path needs a WebSocket (v5.channel.k8s.io, v4.channel.k8s.io, channel.k8s.io); SPDY is not spoken here"
+        "this path needs a WebSocket (v5.channel.k8s.io, v4.channel.k8s.io, channel.k8s.io); SPDY is spoken for port-forward only"
     )]
     NoWebSocket,
     /// The request asks for a version of WebSocket that is not 13.
@@ -167,6 +167,14 @@ impl Socket {
         let mut message = Vec::with_capacity(data.len() + 1);
         message.push(channel);
         message.extend_from_slice(data);
+        self.send_message(message)
+    }
+
+    /// Sends a message without a channel.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::send`].
+    pub fn send_message(&mut self, message: Vec<u8>) -> io::Result<()> {
         // `send` also flushes. A write alone could leave the message in the buffer of the TLS session.
         let sent = self.inner.send(Message::Binary(message.into()));
         self.settle(sent)

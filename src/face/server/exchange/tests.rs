@@ -1,5 +1,10 @@
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
+use rustls::{ClientConnection, StreamOwned};
+
+use super::super::credentials::KnownCredentials;
+use super::super::credentials::tests::{Place, tls_client};
 use super::*;
 use crate::face::server::request;
 
@@ -119,4 +124,58 @@ fn a_client_that_has_gone_is_noticed() {
     assert!(!exchange.is_gone());
     client.shutdown(std::net::Shutdown::Write).unwrap();
     assert!(exchange.is_gone(), "nobody waits that way");
+}
+
+/// Reads TLS records until the answer is over, and returns the plaintext of each record.
+fn records(mut client: StreamOwned<ClientConnection, TcpStream>) -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> = Vec::new();
+    while !all.last().is_some_and(|last| last.ends_with(b"0\r\n\r\n")) {
+        let mut record = vec![0; 5];
+        client.sock.read_exact(&mut record).unwrap();
+        let length = usize::from(u16::from_be_bytes([record[3], record[4]]));
+        record.resize(5 + length, 0);
+        client.sock.read_exact(&mut record[5..]).unwrap();
+        client.conn.read_tls(&mut &record[..]).unwrap();
+        let state = client.conn.process_new_packets().unwrap();
+        let mut text = vec![0; state.plaintext_bytes_to_read()];
+        client.conn.reader().read_exact(&mut text).unwrap();
+        all.push(text);
+    }
+    all.retain(|text| !text.is_empty());
+    all
+}
+
+/// An API server that copies logs into a WebSocket throws away the data that one read returns together with the end.
+#[test]
+fn the_last_chunk_and_the_end_of_an_answer_are_two_tls_records() {
+    let (_stopper, stop) = UnixStream::pair().unwrap();
+    let place = Place::new();
+    let known = KnownCredentials::read(place.files()).ok().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let client = std::thread::spawn(move || {
+        let mut client = tls_client(socket, true);
+        client.write_all(b"x").unwrap();
+        records(client)
+    });
+    let mut transport = Transport::tls(listener.accept().unwrap().0, known.config()).unwrap();
+    while let Err(e) = transport.read(&mut [0]) {
+        assert_eq!(e.kind(), ErrorKind::WouldBlock);
+        let mut fds = [PollFd::new(transport.as_fd(), transport.events())];
+        assert_eq!(poll(&mut fds, PollTimeout::from(20_000_u16)), Ok(1));
+    }
+    let head = b"GET /containerLogs/a/b/c HTTP/1.1\r\n\r\n";
+    let (request, _) = request::read(head, 0).unwrap().unwrap();
+    let mut exchange = Exchange::new(request, (transport, Vec::new()), stop.as_fd());
+    let answered = exchange.stream(TEXT, true, |out| out.write_all(b"last line\n"));
+    answered.unwrap();
+    let records = client.join().unwrap();
+    let [_head, chunk, end] = &records[..] else {
+        panic!("{} records", records.len());
+    };
+    assert!(chunk.ends_with(b"last line\n\r\n"), "{chunk:?}");
+    assert_eq!(end, b"0\r\n\r\n");
 }
