@@ -347,7 +347,7 @@ fn forward_spdy(
     let stop = exchange.stop();
     let (transport, begun) = exchange.upgrade(&head)?;
     let pipe = match form {
-        SpdyUpgrade::WebSocket => Pipe::WebSocket(Socket::of_client(transport, begun)),
+        SpdyUpgrade::WebSocket => Pipe::WebSocket(Box::new(Socket::of_client(transport, begun))),
         SpdyUpgrade::Plain => Pipe::Plain(Plain::new(transport, begun)),
     };
     let pod = (&*name.pod, name.uid.as_deref().unwrap_or_default());

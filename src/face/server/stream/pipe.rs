@@ -18,7 +18,7 @@ const MAX_WAITING: usize = 256 << 10;
 /// A pipe of bytes to a client and back.
 pub enum Pipe {
     /// Binary messages of a WebSocket. A frame of SPDY can begin and end anywhere in a message.
-    WebSocket(Socket),
+    WebSocket(Box<Socket>),
     /// A connection after `Upgrade: SPDY/3.1`.
     Plain(Plain),
 }

@@ -216,7 +216,7 @@ fn in_a_web_socket_the_frames_are_binary_messages() {
     thread::scope(|scope| {
         let server = scope.spawn(|| {
             let transport = Transport::unix(theirs).unwrap();
-            let pipe = Pipe::WebSocket(Socket::of_client(transport, Vec::new()));
+            let pipe = Pipe::WebSocket(Box::new(Socket::of_client(transport, Vec::new())));
             SpdyForward::new(pipe, ("srv", "u"), &refused, stopped.as_fd()).run()
         });
         // A frame of SPDY may be cut anywhere, so each message has 20 bytes. The mask is 0.
