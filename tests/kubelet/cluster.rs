@@ -391,7 +391,12 @@ fn a_node_that_boots_without_the_link_starts_its_pods() {
         once["restartPolicy"] = "Never".into();
         server.create_pod("once", once);
         wait_ready(server, "web");
-        server.wait_for_phase("once", "Succeeded");
+        let ended = server.wait_for_phase("once", "Succeeded");
+        let uid = ended["metadata"]["uid"].as_str().unwrap();
+        let record = day.node.layout.kept_pods().join(format!("{uid}.json"));
+        wait_until("the end to be kept", || {
+            fs::read_to_string(&record).unwrap().contains("Succeeded")
+        });
         server.down();
         day.cut_power();
         day.start();
@@ -416,6 +421,7 @@ fn a_pod_that_has_ended_does_not_run_again_on_a_node_that_has_forgotten_it() {
         let before = server.wait_for_phase("once", "Succeeded");
         day.cut_power();
         fs::remove_file(day.node.layout.checkpoint()).unwrap();
+        fs::remove_dir_all(day.node.layout.kept_pods()).unwrap();
         day.start();
         create(server, &day, "other", FOREVER);
         wait_ready(server, "other");
