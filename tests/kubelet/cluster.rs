@@ -460,3 +460,28 @@ fn a_pod_that_finds_no_room_fails_for_good() {
         end(server, day);
     });
 }
+
+#[test]
+fn a_deployment_from_a_file_runs_on_and_its_pods_have_mirror_pods() {
+    in_a_cluster(|server, day| {
+        let template = day.pod("web", HEEDS_TERM, json!({}));
+        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}},
+                "template": {"metadata": {"labels": {"app": "web"}}, "spec": {
+                    "containers": template["spec"]["containers"], "volumes": template["spec"]["volumes"]}}}});
+        day.put("web", deployment);
+        let ready = || {
+            server
+                .all("pods")
+                .iter()
+                .filter(|pod| is_ready(pod))
+                .count()
+        };
+        wait_until("both mirror pods to be ready", || ready() == 2);
+        day.delete("web");
+        wait_until("both mirror pods to be gone", || {
+            server.all("pods").is_empty()
+        });
+        end(server, day);
+    });
+}

@@ -178,8 +178,9 @@ impl State {
         let mut watches = Watches::default();
         watches.add(Watched::Node, Selection::node(name));
         watches.add(Watched::Pods, Selection::pods_of_node(name));
-        // Nothing waits for objects of the API server, because podprobe takes none.
+        // Nothing waits for objects and workloads of the API server, because podprobe takes none.
         deps.outlet.objects.replace(PodSource::Api, Vec::new());
+        deps.outlet.workloads.replace(PodSource::Api, Vec::new());
         let occurrences = Occurrences::tap(&deps.recorder, bell.clone());
         Self {
             client: Client::new(deps.kubeconfig.clone(), bell.clone(), now),
@@ -405,8 +406,11 @@ impl State {
         if !self.is_asking(&Asker::Node) {
             let wall = SystemTime::now();
             let random = random_fraction();
-            self.facts = self.deps.node.facts();
-            self.health = self.deps.node.health();
+            // The facts are read from many files, and rounds are many.
+            if self.registration.is_due(now) {
+                self.facts = self.deps.node.facts();
+                self.health = self.deps.node.health();
+            }
             let next = self
                 .registration
                 .next(now, wall, &self.facts, &self.health, random);
@@ -464,7 +468,7 @@ impl State {
         for (uid, request) in self.statuses.step(now, Time::now(), &pods, ips) {
             self.call(now, Asker::Status(uid), &request);
         }
-        let deadline = self.statuses.deadline();
+        let deadline = self.statuses.deadline(now);
         self.wake_by([deadline]);
     }
 

@@ -178,11 +178,13 @@ impl Statuses {
         None
     }
 
-    /// The moment at which a pod has something to say although nothing has changed.
-    pub(super) fn deadline(&self) -> Moment {
+    /// The moment at which a pod has something to say although nothing has changed. `now` is the time of the last step,
+    /// which has looked at everything that was due.
+    pub(super) fn deadline(&self, now: Moment) -> Moment {
         let entries = self.entries.values();
         let retries = entries.filter_map(|entry| entry.publication.retry_at());
-        retries.fold(self.resync.at(), Moment::min)
+        let later = retries.filter(|at| *at > now);
+        later.fold(self.resync.at(), Moment::min)
     }
 }
 

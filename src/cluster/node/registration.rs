@@ -133,6 +133,11 @@ impl Registration {
         }
     }
 
+    /// True if the next step computes the status, for which it needs the present facts and health.
+    pub fn is_due(&self, now: Moment) -> bool {
+        now >= self.at
+    }
+
     /// The next step. `random`, at least 0 and below 1, is for the jitter of the period.
     pub fn next(
         &mut self,
