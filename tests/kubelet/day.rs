@@ -644,8 +644,11 @@ mod tests {
         let why = day.wait_event("sick", "Killing");
         assert_eq!(why, "Container c failed liveness probe, will be restarted");
         day.wait_event("sick", "BackOff");
-        let row = day.says(&["get", "pods", "sick"]);
-        assert!(row.contains("CrashLoopBackOff"), "{row}");
+        // The event comes a moment before the status.
+        support::wait_until("the row to say so", || {
+            let row = day.says(&["get", "pods", "sick"]);
+            row.contains("CrashLoopBackOff")
+        });
         day.wait("the second restart", |s| {
             (restarts(s, "sick") == Some(2)).then_some(())
         });
