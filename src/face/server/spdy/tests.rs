@@ -5,8 +5,8 @@ use flate2::write::DeflateEncoder;
 
 use super::*;
 
-/// What a client of an API server sent to a kubelet for one connection to port 8080: an error stream that it ends at
-/// once, and a data stream with a request of which the first byte is here.
+/// Bytes that a client of an API server sent to a kubelet for one connection to port 8080: an error stream that it ends
+/// at once, and a data stream with a request of which the first byte is here.
 const RECORDED: &str = "80030001000000430000000100000000000078f9e3c6a7c2626060608694bf452520dac2c0c280818181b308125f\
 99290c0c0c8c06e0945852949a980b2d6c58538b8af28b00000000ffff0000000101000000800300010000001b00000003000000000000826a46\
 956249492c49246c24000000ffff000000030000000147";

@@ -43,7 +43,7 @@ pub struct SpdyForward<'a> {
     moved: Instant,
 }
 
-/// One forwarded connection.
+/// A connection that is forwarded, as its two streams.
 struct Pair {
     request: String,
     begun: Instant,
