@@ -39,7 +39,7 @@ use self::kinds::Kind;
 use self::place::{Spot, Syntax};
 use super::defaults;
 use super::field::{FieldError, Step, lookup, render};
-use super::objects::LocalObject;
+use super::objects::{LocalObject, ObjectKind};
 use super::pod::{ObjectMeta, Pod};
 use super::source::{PodOrigin, PodSource};
 use super::support::{self, Verdict};
@@ -149,6 +149,18 @@ pub fn api_pod(raw: Value, node_name: &str) -> Result<DecodedPod, DecodeError> {
     findings.into_result(pod)
 }
 
+/// Decodes an object beside pods that an API server has given as a value. Errors have no positions. Fields that podprobe does
+/// not act on say nothing, because the object was not written for podprobe.
+///
+/// # Errors
+/// Returns a `DecodeError` if podprobe cannot use the object.
+pub fn api_object(kind: ObjectKind, raw: Value) -> Result<LocalObject, DecodeError> {
+    let origin = PodOrigin::Api { node_name: "" };
+    let mut findings = Findings::new("", Syntax::Json, origin.place());
+    let (object, _) = object::object(kind, raw, origin.source(), &mut findings);
+    findings.into_result(object)
+}
+
 /// The places of the pods, the workloads and the other objects in a file.
 #[derive(Default)]
 struct Spots {
@@ -178,7 +190,7 @@ fn pod(mut raw: Value, origin: &PodOrigin, findings: &mut Findings) -> DecodedPo
     let pod = typed::pod(raw, findings);
     for error in validate_pod(&pod)
         .into_iter()
-        .chain(support::unsupported_values(&pod))
+        .chain(support::unsupported_values(&pod, origin.source()))
     {
         findings.add_error(&error);
     }

@@ -64,8 +64,8 @@ fn spec_of(object: &mut Value) -> Option<&mut Object> {
     spec.as_object_mut()
 }
 
-/// Adds the defaults of a volume: the permission bits of files (0644), the API version of fields, and the pull policy
-/// of an image.
+/// Adds the defaults of a volume: the permission bits of files (0644), the API version of fields, the life of a token, and
+/// the pull policy of an image.
 fn default_volume(volume: &mut Object) {
     if let Some(image) = volume.get_mut("image").and_then(Value::as_object_mut) {
         default_pull_policy(image, "reference", "pullPolicy");
@@ -82,6 +82,10 @@ fn default_volume(volume: &mut Object) {
                 .and_then(Value::as_object_mut)
             {
                 objects(fields, "items").for_each(default_field_ref);
+            }
+            let token = projection.get_mut("serviceAccountToken");
+            if let Some(token) = token.and_then(Value::as_object_mut) {
+                default_number(token, "expirationSeconds", 3600);
             }
         }
     }

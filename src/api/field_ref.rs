@@ -114,9 +114,9 @@ fn entry_value(pod: &Pod, path: &str, map: &str, key: &str) -> Result<String, Fi
     }
 }
 
-/// Returns the name of the pod's service account. Only the raw object has this name, because nothing acts on a service
-/// account without an API server.
-fn service_account_name(pod: &Pod) -> String {
+/// Returns the name of the pod's service account, or an empty text. Only the raw object has this name, because only an API
+/// server acts on it.
+pub(super) fn service_account_name(pod: &Pod) -> String {
     let spec = pod.raw.at("/spec").unwrap_or_default();
     let name = |field: &str| spec[field].as_str().filter(|name| !name.is_empty());
     let name = name("serviceAccountName").or_else(|| name("serviceAccount"));

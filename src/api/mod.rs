@@ -26,6 +26,7 @@ pub mod quantity;
 pub mod raw_object;
 pub mod references;
 pub mod service;
+pub mod service_account;
 pub mod source;
 pub mod status;
 pub mod support;

@@ -4,7 +4,7 @@
 //! Invariants: an object that [`super::decode`] returns is valid. The data of a Secret is never in a message, a log
 //! line or a debug output. Only [`LocalObject::v1`] returns the data, for a client that asks for the object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::service::{EndpointSlice, Service};
+use super::service_account::{NoToken, Token, TokenKey};
 
 /// A kind of object beside Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -71,21 +72,31 @@ impl ObjectKind {
     }
 }
 
-/// An object that a pod refers to is missing.
+/// The reason why a pod cannot have an object that it refers to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} {name:?} not found", .kind.resource())]
-pub struct ObjectNotFound {
-    /// The kind of the object.
-    pub kind: ObjectKind,
-    /// The name of the object.
-    pub name: String,
+pub enum NoObject {
+    /// The object is missing.
+    #[error("{} {name:?} not found", .kind.resource())]
+    NotFound {
+        /// The kind of the object.
+        kind: ObjectKind,
+        /// The name of the object.
+        name: String,
+    },
+    /// The object may be missing or not: the API server has not answered yet.
+    #[error("failed to sync {} cache: the API server has not said yet whether {name:?} exists", .kind.resource())]
+    NotKnown {
+        /// The kind of the object.
+        kind: ObjectKind,
+        /// The name of the object.
+        name: String,
+    },
 }
 
-impl ObjectNotFound {
-    /// Makes the error for the object of this kind and name.
-    pub fn new(kind: ObjectKind, name: &str) -> Self {
-        let name = name.to_owned();
-        Self { kind, name }
+impl NoObject {
+    /// True if the object is known to be missing, so that a reference to it that is optional counts as none.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
     }
 }
 
@@ -202,41 +213,97 @@ pub struct LocalObject {
     pub content: ObjectContent,
 }
 
-/// Objects by key: those that a pod refers to and that exist.
+/// Objects by key: those that a pod refers to and that exist, with the tokens of the pod's service account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObjectSet(BTreeMap<ObjectKey, ObjectContent>);
+pub struct ObjectSet {
+    objects: BTreeMap<ObjectKey, ObjectContent>,
+    /// The objects of which nothing is known yet.
+    unknown: BTreeSet<ObjectKey>,
+    tokens: BTreeMap<TokenKey, Result<Token, NoToken>>,
+}
 
 impl ObjectSet {
+    /// Adds an object of which nothing is known yet.
+    pub fn add_unknown(&mut self, key: ObjectKey) {
+        self.unknown.insert(key);
+    }
+
+    /// Adds a token, or the reason why there is none.
+    pub fn add_token(&mut self, key: TokenKey, token: Result<Token, NoToken>) {
+        self.tokens.insert(key, token);
+    }
+
     /// Returns the ConfigMap of that name.
-    pub fn config_map(&self, namespace: &str, name: &str) -> Option<&ConfigMap> {
+    ///
+    /// # Errors
+    /// Returns the reason why there is none.
+    pub fn config_map(&self, namespace: &str, name: &str) -> Result<&ConfigMap, NoObject> {
         match self.get(ObjectKind::ConfigMap, namespace, name)? {
-            ObjectContent::ConfigMap(map) => Some(map),
-            _ => None,
+            ObjectContent::ConfigMap(map) => Ok(map),
+            _ => Err(self.no_object(ObjectKind::ConfigMap, namespace, name)),
         }
     }
 
     /// Returns the Secret of that name.
-    pub fn secret(&self, namespace: &str, name: &str) -> Option<&Secret> {
+    ///
+    /// # Errors
+    /// Returns the reason why there is none.
+    pub fn secret(&self, namespace: &str, name: &str) -> Result<&Secret, NoObject> {
         match self.get(ObjectKind::Secret, namespace, name)? {
-            ObjectContent::Secret(secret) => Some(secret),
-            _ => None,
+            ObjectContent::Secret(secret) => Ok(secret),
+            _ => Err(self.no_object(ObjectKind::Secret, namespace, name)),
         }
     }
 
-    /// True if the set has a PersistentVolumeClaim of that name.
-    pub fn has_claim(&self, namespace: &str, name: &str) -> bool {
+    /// Checks that there is a PersistentVolumeClaim of that name.
+    ///
+    /// # Errors
+    /// Returns the reason why there is none.
+    pub fn claim(&self, namespace: &str, name: &str) -> Result<(), NoObject> {
         self.get(ObjectKind::PersistentVolumeClaim, namespace, name)
-            .is_some()
+            .map(|_| ())
     }
 
-    fn get(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<&ObjectContent> {
-        self.0.get(&ObjectKey::new(kind, namespace, name))
+    /// Returns a token of the pod's service account.
+    ///
+    /// # Errors
+    /// Returns the reason why there is none.
+    pub fn token(&self, key: &TokenKey) -> Result<Token, NoToken> {
+        self.tokens
+            .get(key)
+            .cloned()
+            .unwrap_or(Err(NoToken::NotKnown))
+    }
+
+    fn get(
+        &self,
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<&ObjectContent, NoObject> {
+        let found = self.objects.get(&ObjectKey::new(kind, namespace, name));
+        found.ok_or_else(|| self.no_object(kind, namespace, name))
+    }
+
+    fn no_object(&self, kind: ObjectKind, namespace: &str, name: &str) -> NoObject {
+        let is_unknown = self
+            .unknown
+            .contains(&ObjectKey::new(kind, namespace, name));
+        let name = name.to_owned();
+        match is_unknown {
+            true => NoObject::NotKnown { kind, name },
+            false => NoObject::NotFound { kind, name },
+        }
     }
 }
 
 impl FromIterator<LocalObject> for ObjectSet {
     fn from_iter<I: IntoIterator<Item = LocalObject>>(objects: I) -> Self {
-        Self(objects.into_iter().map(|o| (o.key, o.content)).collect())
+        let objects = objects.into_iter().map(|o| (o.key, o.content));
+        Self {
+            objects: objects.collect(),
+            ..Self::default()
+        }
     }
 }
 

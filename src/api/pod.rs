@@ -46,7 +46,7 @@ pub use spec::{ContainerType, Listed, LocalObjectReference, PodOs, PodReadinessG
 pub use volumes::{
     ClaimVolume, ConfigMapVolume, DownwardApiFile, DownwardApiProjection, DownwardApiVolume,
     EmptyDir, HostPath, ImageVolume, KeyToPath, ObjectProjection, ProjectedVolume, SecretVolume,
-    Volume, VolumeDevice, VolumeMount, VolumeProjection,
+    ServiceAccountTokenProjection, Volume, VolumeDevice, VolumeMount, VolumeProjection,
 };
 
 use super::lazy_object::Parts;
@@ -162,6 +162,8 @@ pub struct ObjectMeta {
     pub labels: BTreeMap<String, String>,
     /// Annotations as written, and those of podprobe itself (`kubernetes.io/config.*`).
     pub annotations: BTreeMap<String, String>,
+    /// Generation of the spec: another number for each change. Only an API server sets it.
+    pub generation: Option<i64>,
     /// Time of the deletion. Only an API server sets it; a static pod never carries one.
     pub deletion_timestamp: Option<String>,
     /// Grace period of the deletion in seconds. Only an API server sets it.

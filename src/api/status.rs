@@ -57,6 +57,9 @@ pub struct PodStatus {
     pub phase: PodPhase,
     /// Conditions in the order of kubelet-probes 9.4.
     pub conditions: Vec<PodCondition>,
+    /// Generation of the spec that the status was made from; left out for a pod that does not come from an API server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
     /// Message about the pod, a sentence for a person; an empty message is left out.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,

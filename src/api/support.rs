@@ -14,7 +14,7 @@ mod rules;
 
 use serde_json::Value;
 
-use self::rules::{LEVELS, Level, Rule, asks_for_nothing, no_reference};
+use self::rules::{LEVELS, Level, Rule, SERVICE_ACCOUNTS, asks_for_nothing, no_reference};
 use super::field::{FieldError, Step, child, clip, entry, item, render};
 use super::huge_pages;
 use super::pod::{HookKind, Pod, ProbeType};
@@ -107,7 +107,10 @@ fn judge(rule: &Rule, at: &str, source: PodSource, value: &Value) -> Verdict {
             Verdict::refuse(FieldError::forbidden(at, no_reference(source, what)).to_string())
         }
         Rule::Refuse(why) => Verdict::refuse(FieldError::forbidden(at, *why).to_string()),
-        Rule::Warn(why) => Verdict::Warn(format!("{at}: not acted on: {why}")),
+        Rule::WarnWithoutApi(_) if source == PodSource::Api => Verdict::Fine,
+        Rule::Warn(why) | Rule::WarnWithoutApi(why) => {
+            Verdict::Warn(format!("{at}: not acted on: {why}"))
+        }
         Rule::WarnUnless(fine, _) if fine(value) => Verdict::Fine,
         Rule::WarnUnless(_, why) => Verdict::Warn(format!("{at}: not acted on: {why}")),
     }
@@ -120,7 +123,9 @@ fn unknown(level: &Level, key: &str, around: &[Step], at: &str) -> Verdict {
         let meant = render(&[around, &[Step::Key(name.to_owned())]].concat());
         let text = format!("{at}: unknown field: did you mean \"{name}\"?");
         return match level.rule(name) {
-            Some(Rule::Fine | Rule::Warn(_) | Rule::WarnUnless(..)) if !level.strict => {
+            Some(Rule::Fine | Rule::Warn(_) | Rule::WarnWithoutApi(_) | Rule::WarnUnless(..))
+                if !level.strict =>
+            {
                 Verdict::Warn(text)
             }
             _ => Verdict::Refuse {
@@ -155,8 +160,8 @@ fn misplaced(key: &str) -> Option<&'static str> {
 }
 
 /// Returns an error for each value that podprobe reads but does not support. A pod with such a value is refused,
-/// because it would run differently from what its file says.
-pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
+/// because it would run differently from what its file says. `source` is the source of the pod.
+pub fn unsupported_values(pod: &Pod, source: PodSource) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for listed in pod.spec.listed() {
         let (path, container) = (listed.path(), listed.container);
@@ -177,7 +182,23 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
         }
     }
     block_claims(&mut errors, pod);
+    if source != PodSource::Api {
+        service_account_tokens(&mut errors, pod, source);
+    }
     errors
+}
+
+/// Refuses tokens of service accounts, which nobody issues to a pod that does not come from an API server.
+fn service_account_tokens(errors: &mut Vec<FieldError>, pod: &Pod, source: PodSource) {
+    for (index, volume) in pod.spec.volumes.iter().enumerate() {
+        let sources = volume.projected.iter().flat_map(|v| &v.sources).enumerate();
+        for (number, _) in sources.filter(|(_, s)| s.service_account_token.is_some()) {
+            let path = child(&item("spec.volumes", index), "projected.sources");
+            let path = child(&item(&path, number), "serviceAccountToken");
+            let why = no_reference(source, SERVICE_ACCOUNTS);
+            errors.push(FieldError::forbidden(path, why));
+        }
+    }
 }
 
 /// Returns an error for each value of the workload itself that podprobe reads but does not support (workloads 6.17).

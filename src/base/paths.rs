@@ -180,6 +180,11 @@ impl Layout {
         self.lib_dir().join("cluster/pods")
     }
 
+    /// `/var/lib/podprobe/cluster/objects`: the ConfigMaps, Secrets and tokens of those pods, each in a file.
+    pub fn kept_objects(&self) -> PathBuf {
+        self.lib_dir().join("cluster/objects")
+    }
+
     /// `/var/lib/podprobe/workloads`: the state of each workload, in a file with the workload's UID as its name.
     pub fn workloads(&self) -> PathBuf {
         self.lib_dir().join("workloads")

@@ -8,6 +8,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use serde::Serialize;
@@ -75,7 +76,13 @@ pub fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> io::Result<T> {
 pub fn write<T: Serialize>(dir: &Path, name: &str, record: &T, durable: bool) -> io::Result<()> {
     // The temporary name contains the process id, because a shim and the daemon may write the record at the same time.
     let tmp = dir.join(format!("{name}.{}.tmp", std::process::id()));
-    let mut file = File::create(&tmp)?;
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        // A record may hold what only root may know.
+        .mode(0o600)
+        .open(&tmp)?;
     file.write_all(&to_bytes(record)?)?;
     if durable {
         file.sync_all()?;

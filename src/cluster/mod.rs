@@ -13,3 +13,4 @@ pub mod node;
 pub mod pods;
 pub mod reflector;
 pub mod status;
+pub mod tokens;

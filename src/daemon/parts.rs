@@ -266,6 +266,7 @@ impl Made {
             node_name: settings.node_name.clone(),
             kubeconfig: settings.kubeconfig.clone()?,
             kept_pods: layout.kept_pods(),
+            kept_objects: layout.kept_objects(),
             pods: pods.manager.clone(),
             statuses: pods.statuses.clone(),
             workers: self.workers.clone(),

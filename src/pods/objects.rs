@@ -2,14 +2,23 @@
 //!
 //! Invariants: a source always passes its full set. If the file of an object has become bad, the set has the last good
 //! version of the object. If two sources have the same object, the first source in the order of [`PodSource`] counts.
+//! A pod of an API server sees the objects of the API server only, and every other pod sees all others only: nobody can
+//! give a pod a Secret by a file or an object of the same name that the pod's author does not know of.
 //! Each reader of changes has its own account, so that no reader takes the changes of another reader. Hooks are called
 //! after the lock of the store is released.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+mod of_api;
 
-use crate::api::PodSource;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use self::of_api::ApiObjects;
 use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind, ObjectSet};
+use crate::api::references::references;
+use crate::api::service_account::{NoToken, Token, TokenKey};
+use crate::api::{Pod, PodSource, PodUid};
+use crate::base::cancel::Cancel;
 use crate::base::locks::Locked;
 use crate::net::services::inputs::ServiceObjects;
 
@@ -36,7 +45,9 @@ impl Account {
 }
 
 struct State {
+    /// The objects of each source of full sets.
     sets: BTreeMap<PodSource, Set>,
+    of_api: ApiObjects,
     /// The account of the sync loop, for objects that pods refer to.
     of_pods: Account,
     /// The accounts of the readers that [`Objects::watch`] has added.
@@ -73,6 +84,28 @@ impl State {
 /// The store of objects. The sources write the objects. The volumes and variables of pods, and the services, read them.
 pub struct Objects {
     state: Mutex<State>,
+    /// Something of the API server has become known.
+    known: Condvar,
+}
+
+/// Time between two looks whether a wait for objects is cancelled.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The changes since the sync loop last took them.
+#[derive(Debug, Default)]
+pub struct Changed {
+    /// The objects that were added, changed or removed.
+    objects: BTreeSet<ObjectKey>,
+    /// The pods whose tokens have changed.
+    pods: BTreeSet<PodUid>,
+}
+
+impl Changed {
+    /// True if the pod uses something that has changed.
+    pub fn concerns(&self, pod: &Pod) -> bool {
+        let mut used = references(pod).into_iter();
+        self.pods.contains(pod.uid()) || used.any(|key| self.objects.contains(&key))
+    }
 }
 
 impl Default for Objects {
@@ -92,16 +125,82 @@ impl Objects {
         };
         let state = State {
             sets: BTreeMap::new(),
+            of_api: ApiObjects::default(),
             of_pods,
             watches: Vec::new(),
         };
         Self {
             state: Mutex::new(state),
+            known: Condvar::new(),
         }
     }
 
+    /// Returns the existing objects among those that the pod refers to.
+    pub fn of_pod(&self, pod: &Pod) -> ObjectSet {
+        let keys = references(pod);
+        match pod.source() {
+            PodSource::Api => self.lock().of_api.of(keys, TokenKey::all_of(pod)),
+            PodSource::File | PodSource::Http | PodSource::Controller => self.of(keys),
+        }
+    }
+
+    /// Waits until something is known of each object and token of a pod of the API server, at most for `limit`, or until
+    /// `cancel` is cancelled. The pod has usually come a moment before its objects.
+    pub fn wait_until_known(&self, pod: &Pod, cancel: &Cancel, limit: Duration) {
+        if pod.source() != PodSource::Api {
+            return;
+        }
+        let (keys, tokens) = (references(pod), TokenKey::all_of(pod));
+        let until = Instant::now() + limit;
+        let mut state = self.lock();
+        while !state.of_api.knows(&keys, &tokens) && !cancel.is_cancelled() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.known.wait_timeout(state, left.min(LOOK));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Takes an object of the API server; None if the object is known to be missing.
+    pub fn put_of_api(&self, key: &ObjectKey, content: Option<ObjectContent>) {
+        let mut state = self.lock();
+        if !state.of_api.put(key, content) {
+            return;
+        }
+        let hooks = state.note(std::slice::from_ref(key), false);
+        self.tell(state, &hooks);
+    }
+
+    /// Takes a token of a pod of the API server, or the reason why there is none.
+    pub fn put_token(&self, key: &TokenKey, token: Result<Token, NoToken>) {
+        let mut state = self.lock();
+        if !state.of_api.put_token(key, token) {
+            return;
+        }
+        let hooks = [state.of_pods.hook.clone()];
+        self.tell(state, &hooks);
+    }
+
+    /// Forgets an object of the API server that no pod uses any more.
+    pub fn forget_of_api(&self, key: &ObjectKey) {
+        self.lock().of_api.forget(key);
+    }
+
+    /// Forgets a token that no pod uses any more.
+    pub fn forget_token(&self, key: &TokenKey) {
+        self.lock().of_api.forget_token(key);
+    }
+
+    fn tell(&self, state: MutexGuard<'_, State>, hooks: &[Hook]) {
+        drop(state);
+        self.known.notify_all();
+        hooks.iter().for_each(|hook| hook());
+    }
+
     /// Returns the existing objects among `keys`.
-    pub fn of(&self, keys: BTreeSet<ObjectKey>) -> ObjectSet {
+    fn of(&self, keys: BTreeSet<ObjectKey>) -> ObjectSet {
         let state = self.lock();
         let there = |key: ObjectKey| {
             let content = state.get(&key)?.clone();
@@ -169,10 +268,13 @@ impl Objects {
         hooks.iter().for_each(|hook| hook());
     }
 
-    /// Returns the objects for pods that were added, changed or removed since the last call. Only the sync loop calls
-    /// this function.
-    pub fn take_changed(&self) -> BTreeSet<ObjectKey> {
-        std::mem::take(&mut self.lock().of_pods.changed)
+    /// Returns the changes of objects and tokens of pods since the last call. Only the sync loop calls this function.
+    pub fn take_changed(&self) -> Changed {
+        let mut state = self.lock();
+        Changed {
+            objects: std::mem::take(&mut state.of_pods.changed),
+            pods: state.of_api.take_changed(),
+        }
     }
 
     /// Adds one more reader of changes. `on_change` is called after each change of an object of these kinds, and when a
@@ -224,6 +326,8 @@ mod tests {
     use crate::api::objects::ConfigMap;
     use crate::api::service::IpFamily;
     use crate::api::service::{EndpointSlice, Service};
+    use crate::api::source::SOURCE_ANNOTATION;
+    use crate::api::test_pods;
 
     fn map(name: &str, value: &str) -> LocalObject {
         LocalObject {
@@ -262,7 +366,7 @@ mod tests {
 
     fn value(objects: &Objects, name: &str) -> Option<String> {
         let found = objects.of([map(name, "").key].into());
-        let map = found.config_map("default", name)?;
+        let map = found.config_map("default", name).ok()?;
         map.data.get("k").cloned()
     }
 
@@ -276,19 +380,19 @@ mod tests {
         let seen = Arc::clone(&calls);
         let objects = Objects::new(move || _ = seen.fetch_add(1, Ordering::Relaxed));
         objects.replace(PodSource::File, vec![map("a", "1"), map("b", "1")]);
-        assert_eq!(names(objects.take_changed()), ["a", "b"]);
+        assert_eq!(names(objects.take_changed().objects), ["a", "b"]);
         objects.replace(PodSource::File, vec![map("a", "1"), map("b", "2")]);
         objects.replace(PodSource::File, vec![map("a", "1"), map("b", "2")]);
         assert_eq!(calls.load(Ordering::Relaxed), 2);
         objects.replace(PodSource::File, vec![map("b", "2")]);
-        assert_eq!(names(objects.take_changed()), ["a", "b"]);
-        assert_eq!(names(objects.take_changed()), [""; 0]);
+        assert_eq!(names(objects.take_changed().objects), ["a", "b"]);
+        assert_eq!(names(objects.take_changed().objects), [""; 0]);
         assert_eq!(value(&objects, "a"), None);
         assert_eq!(value(&objects, "b").as_deref(), Some("2"));
         let found = objects.of([map("a", "").key, map("b", "").key].into());
-        assert!(found.config_map("default", "b").is_some());
-        assert!(found.secret("default", "b").is_none());
-        assert!(found.config_map("other", "b").is_none());
+        assert!(found.config_map("default", "b").is_ok());
+        assert!(found.secret("default", "b").is_err());
+        assert!(found.config_map("other", "b").is_err());
     }
 
     #[test]
@@ -331,12 +435,12 @@ mod tests {
             ["web"],
             "what was there before"
         );
-        assert_eq!(names(objects.take_changed()), ["a"]);
+        assert_eq!(names(objects.take_changed().objects), ["a"]);
         objects.replace(PodSource::File, vec![map("a", "2"), service("web", 1)]);
         assert_eq!(called(), 0);
         objects.replace(PodSource::File, vec![map("a", "2"), service("web", 2)]);
         assert_eq!(called(), 1);
-        assert_eq!(names(objects.take_changed()), ["a"]);
+        assert_eq!(names(objects.take_changed().objects), ["a"]);
         assert_eq!(names(watch.take_changed()), ["web"]);
         objects.replace(PodSource::File, vec![]);
         assert_eq!(names(watch.take_changed()), ["web"], "it has gone");
@@ -391,5 +495,102 @@ mod tests {
         let found = objects.services();
         assert_eq!(found.services[1].1.health_check_node_port, Some(2));
         assert_eq!(found.slices[0].1.service, "http");
+    }
+
+    fn pod_of(source: PodSource, volumes: serde_json::Value) -> Pod {
+        let pod = test_pods::pod("p").spec(serde_json::json!({"volumes": volumes}));
+        pod.annotation(SOURCE_ANNOTATION, source.as_str()).build()
+    }
+
+    #[test]
+    fn a_pod_sees_the_objects_of_its_own_side_only() {
+        let volumes = serde_json::json!([{"name": "v", "configMap": {"name": "a"}}]);
+        let (of_file, of_api) = (
+            pod_of(PodSource::File, volumes.clone()),
+            pod_of(PodSource::Api, volumes),
+        );
+        let objects = Objects::default();
+        let seen = |pod: &Pod| {
+            let found = objects.of_pod(pod);
+            let map = found.config_map("default", "a").cloned();
+            map.map(|map| map.data["k"].clone())
+                .map_err(|e| e.to_string())
+        };
+        let not_found = Err("configmap \"a\" not found".to_owned());
+        assert_eq!(seen(&of_file), not_found);
+        let not_known =
+            "failed to sync configmap cache: the API server has not said yet whether \"a\" exists";
+        assert_eq!(seen(&of_api), Err(not_known.to_owned()));
+        objects.replace(PodSource::File, vec![map("a", "file")]);
+        assert_eq!(seen(&of_api), Err(not_known.to_owned()));
+        let LocalObject { key, content } = map("a", "api");
+        objects.put_of_api(&key, None);
+        assert_eq!(seen(&of_api), not_found);
+        objects.put_of_api(&key, Some(content));
+        assert_eq!(seen(&of_api).as_deref(), Ok("api"));
+        assert_eq!(seen(&of_file).as_deref(), Ok("file"));
+        objects.forget_of_api(&key);
+        assert_eq!(seen(&of_api), Err(not_known.to_owned()));
+    }
+
+    #[test]
+    fn a_change_concerns_the_pods_that_use_it() {
+        let told = Arc::new(AtomicUsize::new(0));
+        let seen = told.clone();
+        let objects = Objects::new(move || _ = seen.fetch_add(1, Ordering::Relaxed));
+        let token =
+            serde_json::json!({"serviceAccountToken": {"path": "t", "expirationSeconds": 600}});
+        let volumes = serde_json::json!([
+            {"name": "v", "configMap": {"name": "a"}},
+            {"name": "t", "projected": {"sources": [token]}}]);
+        let pod = pod_of(PodSource::Api, volumes);
+        let mut other = pod_of(PodSource::Api, serde_json::json!([]));
+        other.metadata.uid = "other".into();
+        let key = TokenKey::all_of(&pod).pop_first().unwrap();
+        objects.put_of_api(&map("a", "").key, None);
+        assert!(objects.take_changed().concerns(&pod) && !objects.take_changed().concerns(&pod));
+        objects.put_token(&key, Ok("one".into()));
+        assert!(objects.take_changed().concerns(&pod));
+        objects.put_token(&key, Ok("one".into()));
+        objects.put_of_api(&map("a", "").key, None);
+        assert_eq!(told.load(Ordering::Relaxed), 2, "nothing is told twice");
+        objects.put_token(&key, Ok("two".into()));
+        assert!(!objects.take_changed().concerns(&other));
+        assert_eq!(objects.of_pod(&pod).token(&key), Ok("two".into()));
+        objects.forget_token(&key);
+        assert_eq!(objects.of_pod(&pod).token(&key), Err(NoToken::NotKnown));
+    }
+
+    #[test]
+    fn a_wait_ends_when_all_is_known_or_cancelled_or_late() {
+        let token =
+            serde_json::json!({"serviceAccountToken": {"path": "t", "expirationSeconds": 600}});
+        let volumes = serde_json::json!([
+            {"name": "v", "configMap": {"name": "a"}}, {"name": "c", "persistentVolumeClaim": {"claimName": "c"}},
+            {"name": "t", "projected": {"sources": [token]}}]);
+        let pod = pod_of(PodSource::Api, volumes);
+        let key = TokenKey::all_of(&pod).pop_first().unwrap();
+        let objects = Objects::default();
+        let hour = Duration::from_secs(3600);
+        objects.wait_until_known(&pod, &Cancel::default(), Duration::ZERO);
+        let cancel = Cancel::default();
+        std::thread::scope(|scope| {
+            let wait = || objects.wait_until_known(&pod, &cancel, hour);
+            let waiting = scope.spawn(wait);
+            cancel.cancel();
+            waiting.join().unwrap();
+        });
+        std::thread::scope(|scope| {
+            let wait = || objects.wait_until_known(&pod, &Cancel::default(), hour);
+            let waiting = scope.spawn(wait);
+            objects.put_of_api(&map("a", "").key, None);
+            objects.put_token(&key, Err(NoToken::Refused("no".to_owned())));
+            waiting.join().unwrap();
+        });
+        let of_file = pod_of(
+            PodSource::File,
+            serde_json::json!([{"name": "v", "configMap": {"name": "b"}}]),
+        );
+        objects.wait_until_known(&of_file, &Cancel::default(), hour);
     }
 }

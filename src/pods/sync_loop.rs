@@ -24,7 +24,6 @@ pub use heartbeat::Heartbeat;
 pub use metrics::LoopMetrics;
 pub use places::Places;
 
-use crate::api::references::references;
 use crate::api::{Pod, PodPhase, PodStatus, PodUid};
 use crate::base::clock::Moment;
 use crate::engine::images::manager::ImageWaitReason;
@@ -427,10 +426,13 @@ impl Parts {
     /// object start.
     fn handle_objects_changed(&self) {
         let changed = self.objects.take_changed();
-        for pod in self.pods.all() {
-            if references(&pod).iter().any(|key| changed.contains(key)) {
-                self.dispatch(pod, UpdateKind::Sync);
-            }
+        for pod in self
+            .pods
+            .all()
+            .into_iter()
+            .filter(|pod| changed.concerns(pod))
+        {
+            self.dispatch(pod, UpdateKind::Sync);
         }
     }
 

@@ -14,10 +14,10 @@ use crate::support::daemon::{Day, FOREVER, NODE};
 use crate::support::{Node, wait_until};
 
 /// A script that ends at TERM.
-const HEEDS_TERM: &str = "trap 'exit 0' TERM; while :; do sleep 0.05; done";
+pub(crate) const HEEDS_TERM: &str = "trap 'exit 0' TERM; while :; do sleep 0.05; done";
 
 /// Runs a test with an API server and a daemon that is its node.
-fn in_a_cluster(test: impl FnOnce(&ApiServer, Day<'_>)) {
+pub(crate) fn in_a_cluster(test: impl FnOnce(&ApiServer, Day<'_>)) {
     support::on(RuntimeChoice::Embedded, |node| {
         let Some(server) = ApiServer::start() else {
             return;
@@ -36,7 +36,7 @@ fn join(node: &Node, server: &ApiServer) {
 }
 
 /// Creates a pod of the API that notes its starts and then runs `script`.
-fn create(server: &ApiServer, day: &Day<'_>, name: &str, script: &str) -> Value {
+pub(crate) fn create(server: &ApiServer, day: &Day<'_>, name: &str, script: &str) -> Value {
     server.create_pod(name, day.pod(name, script, json!({}))["spec"].clone())
 }
 
@@ -48,17 +48,17 @@ fn condition<'v>(object: &'v Value, type_: &str) -> &'v Value {
         .unwrap_or(&Value::Null)
 }
 
-fn is_ready(object: &Value) -> bool {
+pub(crate) fn is_ready(object: &Value) -> bool {
     condition(object, "Ready")["status"] == "True"
 }
 
 #[track_caller]
-fn wait_ready(server: &ApiServer, name: &str) -> Value {
+pub(crate) fn wait_ready(server: &ApiServer, name: &str) -> Value {
     server.wait_for_pod(name, is_ready)
 }
 
 /// Removes all pods of the API, and ends the day.
-fn end(server: &ApiServer, day: Day<'_>) {
+pub(crate) fn end(server: &ApiServer, day: Day<'_>) {
     let pods = server.all("pods");
     let of_api = pods
         .iter()
@@ -166,6 +166,23 @@ fn a_pod_of_the_api_server_runs_is_told_of_and_ends() {
             .filter(|a| a.method == "PATCH" && a.path.contains("/pods/web/"));
         let last = last.next_back().unwrap();
         assert_eq!(last.body["status"]["phase"], "Succeeded");
+        end(server, day);
+    });
+}
+
+#[test]
+fn a_status_says_of_which_generation_it_is() {
+    in_a_cluster(|server, day| {
+        create(server, &day, "web", HEEDS_TERM);
+        let first = wait_ready(server, "web");
+        assert_eq!(first["status"]["observedGeneration"], 1);
+        assert_eq!(condition(&first, "Ready")["observedGeneration"], 1);
+        server.edit_pod("web", |pod| {
+            pod["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+        });
+        let second = server.wait_for_pod("web", |pod| pod["status"]["observedGeneration"] == 2);
+        assert!(is_ready(&second));
+        day.check_starts("web", 1);
         end(server, day);
     });
 }

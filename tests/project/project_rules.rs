@@ -165,7 +165,7 @@ fn nothing_forks_the_daemon() {
 }
 
 /// Rooms whose files all decide, and parts of rooms, each a file with its directory.
-const DECIDING_ROOMS: [&str; 10] = [
+const DECIDING_ROOMS: [&str; 11] = [
     "api/",
     "cluster/events/",
     "cluster/kubeconfig",
@@ -174,6 +174,7 @@ const DECIDING_ROOMS: [&str; 10] = [
     "cluster/pods",
     "cluster/reflector",
     "cluster/status/",
+    "cluster/tokens",
     "net/services/",
     "pods/actions/",
 ];

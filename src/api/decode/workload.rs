@@ -111,7 +111,7 @@ fn judge(workload: &Workload, findings: &mut Findings) {
         findings.add_error(&error);
     }
     let template = workload.kind().template_path();
-    for error in support::unsupported_values(&checked_pod(workload)) {
+    for error in support::unsupported_values(&checked_pod(workload), PodSource::Controller) {
         let path = child(template, &error.path);
         findings.add_error(&FieldError { path, ..error });
     }
@@ -158,7 +158,7 @@ impl Parts {
             findings.add_for(&path, text);
         }
         // The pods of a workload are not static: a controller makes them.
-        let mut warnings = unread_fields(&self.template, &ignored, PodSource::Api, findings);
+        let mut warnings = unread_fields(&self.template, &ignored, PodSource::Controller, findings);
         findings.leave_template();
         warnings.extend(advice::template_identity(&self.template));
         within(path, warnings)

@@ -180,7 +180,7 @@ pub struct ProjectedVolume {
     pub default_mode: Option<i32>,
 }
 
-/// A source of a projected volume. Exactly one of the three fields is set.
+/// A source of a projected volume. Exactly one of the four fields is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeProjection {
@@ -193,6 +193,21 @@ pub struct VolumeProjection {
     /// Fields of the pod as files.
     #[serde(rename = "downwardAPI", skip_serializing_if = "Option::is_none")]
     pub downward_api: Option<DownwardApiProjection>,
+    /// A token of the pod's service account as a file. Only a pod of an API server has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_account_token: Option<ServiceAccountTokenProjection>,
+}
+
+/// `serviceAccountToken` of a projected volume: a token that an API server issues for this pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceAccountTokenProjection {
+    /// Audience of the token. Empty means the API server.
+    pub audience: String,
+    /// Life of the token in seconds, 600 to 2^32; default 3600. The API server may issue one with another life.
+    pub expiration_seconds: i64,
+    /// Path of the file, relative to the volume.
+    pub path: String,
 }
 
 /// `configMap` or `secret` of a projected volume.

@@ -14,6 +14,9 @@ pub(super) enum Rule {
     Fine,
     /// The field does not change what a container sees or may do. A warning gives this reason.
     Warn(&'static str),
+    /// The field has no meaning for a container, and without an API server it does not give what a reader expects. A warning
+    /// gives this reason for the pods of all other sources.
+    WarnWithoutApi(&'static str),
     /// The field changes nothing. A warning gives this reason, unless the function returns true for the value.
     WarnUnless(fn(&Value) -> bool, &'static str),
     /// The field refuses the pod unless its value is false or empty.
@@ -78,7 +81,6 @@ const METADATA: &[(&str, Rule)] = &[
     ("generateName", Rule::Fine),
     ("creationTimestamp", Rule::Fine),
     ("resourceVersion", Rule::Fine),
-    ("generation", Rule::Fine),
     ("selfLink", Rule::Fine),
     ("clusterName", Rule::Fine),
     ("ownerReferences", Rule::Fine),
@@ -92,11 +94,14 @@ const SPEC: &[(&str, Rule)] = &[
         Rule::Refuse("cannot be set on create"),
     ),
     // deviations: service-accounts
-    ("serviceAccountName", Rule::Warn(NO_SERVICE_ACCOUNT)),
-    ("serviceAccount", Rule::Warn(NO_SERVICE_ACCOUNT)),
+    (
+        "serviceAccountName",
+        Rule::WarnWithoutApi(NO_SERVICE_ACCOUNT),
+    ),
+    ("serviceAccount", Rule::WarnWithoutApi(NO_SERVICE_ACCOUNT)),
     (
         "automountServiceAccountToken",
-        Rule::Warn(NO_SERVICE_ACCOUNT),
+        Rule::WarnWithoutApi(NO_SERVICE_ACCOUNT),
     ),
     ("resourceClaims", Rule::Reference("resourceclaims")),
     (
@@ -203,13 +208,10 @@ const VOLUME: &[(&str, Rule)] = &[
     ("vsphereVolume", Rule::Source(OTHER_VOLUME)),
 ];
 
+/// Name of the objects whose tokens a `serviceAccountToken` source asks for, with the way out.
+pub(super) const SERVICE_ACCOUNTS: &str = "serviceaccounts (via projected volumes): only an API server issues their tokens, and there is none; remove the volume and its volumeMounts";
+
 const PROJECTION: &[(&str, Rule)] = &[
-    (
-        "serviceAccountToken",
-        Rule::ReferenceSource(
-            "serviceaccounts (via projected volumes): only an API server issues their tokens, and there is none; remove the volume and its volumeMounts",
-        ),
-    ),
     (
         "clusterTrustBundle",
         Rule::ReferenceSource(
@@ -251,7 +253,7 @@ const fn strict(
 }
 
 /// The levels of all objects of a pod.
-pub(super) static LEVELS: [Level; 76] = [
+pub(super) static LEVELS: [Level; 77] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
@@ -529,6 +531,11 @@ pub(super) static LEVELS: [Level; 76] = [
     strict(
         "spec.volumes[].projected.sources[].downwardAPI",
         fields::of::<DownwardApiProjection>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].projected.sources[].serviceAccountToken",
+        fields::of::<ServiceAccountTokenProjection>,
         &[],
     ),
     strict(

@@ -179,10 +179,6 @@ fn a_static_pod_may_not_reference_what_only_an_api_server_has() {
     }
     for (source, what) in [
         (
-            "serviceAccountToken",
-            "serviceaccounts (via projected volumes): only an API server issues their tokens, and there is none; remove the volume and its volumeMounts",
-        ),
-        (
             "clusterTrustBundle",
             "clustertrustbundles: only an API server has them, and there is none",
         ),
@@ -337,7 +333,7 @@ fn refused(spec: Value) -> Vec<String> {
         spec: serde_json::from_value(raw["spec"].clone()).unwrap(),
         raw: RawObject::new(&raw),
     };
-    unsupported_values(&pod)
+    unsupported_values(&pod, PodSource::File)
         .iter()
         .map(|error| error.path.clone())
         .collect()

@@ -7,7 +7,7 @@ use super::selectors::{VOLUME_FIELDS, object_field, resource_field};
 use crate::api::field::{FieldError, child, item};
 use crate::api::pod::{
     ClaimVolume, ConfigMapVolume, DownwardApiFile, DownwardApiVolume, KeyToPath, ObjectProjection,
-    ProjectedVolume, SecretVolume, VolumeProjection,
+    ProjectedVolume, SecretVolume, ServiceAccountTokenProjection, VolumeProjection,
 };
 
 pub(super) fn config_map(errors: &mut Vec<FieldError>, volume: &ConfigMapVolume, path: &str) {
@@ -54,7 +54,9 @@ fn projected_paths(source: &VolumeProjection) -> Vec<(&str, &str)> {
     let objects = source.secret.iter().chain(&source.config_map);
     let keys = objects.flat_map(|o| o.items.iter().map(|i| (i.path.as_str(), o.name.as_str())));
     let files = source.downward_api.iter().flat_map(|d| &d.items);
+    let tokens = source.service_account_token.iter();
     keys.chain(files.map(|f| (f.path.as_str(), f.path.as_str())))
+        .chain(tokens.map(|t| (t.path.as_str(), t.path.as_str())))
         .collect()
 }
 
@@ -70,15 +72,37 @@ fn projection(errors: &mut Vec<FieldError>, source: &VolumeProjection, path: &st
             downward_api_file(errors, file, &child(path, "downwardAPI"));
         }
     }
+    if let Some(token) = &source.service_account_token {
+        service_account_token(errors, token, &child(path, "serviceAccountToken"));
+    }
     let several = [
         source.secret.is_some(),
         source.config_map.is_some(),
         source.downward_api.is_some(),
+        source.service_account_token.is_some(),
     ];
     if several.into_iter().filter(|there| *there).count() > 1 {
         let detail = "may not specify more than 1 volume type";
         errors.push(FieldError::forbidden(path, detail));
     }
+}
+
+fn service_account_token(
+    errors: &mut Vec<FieldError>,
+    token: &ServiceAccountTokenProjection,
+    path: &str,
+) {
+    let (at, seconds) = (child(path, "expirationSeconds"), token.expiration_seconds);
+    if seconds < 600 {
+        let why = "may not specify a duration less than 10 minutes";
+        errors.push(FieldError::invalid(&at, seconds, why));
+    }
+    if seconds > 1 << 32 {
+        let why = "may not specify a duration larger than 2^32 seconds";
+        errors.push(FieldError::invalid(&at, seconds, why));
+    }
+    required(errors, &child(path, "path"), &token.path);
+    local_path(errors, &child(path, "path"), &token.path);
 }
 
 fn object(errors: &mut Vec<FieldError>, projection: &ObjectProjection, path: &str) {

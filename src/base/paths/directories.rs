@@ -80,6 +80,7 @@ pub const DIRECTORIES: &[Directory] = &[
     row("var/lib/podprobe/cni/*", 0o700, Part),
     row("var/lib/podprobe/cluster", 0o700, Daemon),
     row("var/lib/podprobe/cluster/pods", 0o700, Daemon),
+    row("var/lib/podprobe/cluster/objects", 0o700, Daemon),
     row("var/lib/podprobe/containers", 0o700, Daemon),
     row("var/lib/podprobe/containers/*", 0o700, Part),
     row("var/lib/podprobe/containers/*/upper", 0o755, Content),

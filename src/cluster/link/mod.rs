@@ -5,7 +5,9 @@
 //! next, and has its answer before it asks again. The thread is woken by the connection, by the bell and by the parts'
 //! times; it never sleeps for one of them alone.
 
+mod kept_objects;
 mod kept_pods;
+mod objects;
 mod occurrences;
 mod statuses;
 mod watches;
@@ -21,6 +23,7 @@ use std::time::{Duration, SystemTime};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use self::kept_pods::KeptPods;
+use self::objects::PodObjects;
 use self::occurrences::Occurrences;
 use self::statuses::{Published, Statuses};
 use self::watches::{Watched, Watches};
@@ -36,6 +39,8 @@ use super::node::registration::Registration;
 use super::node::status::Health;
 use super::pods::ApiPods;
 use super::reflector::{Change, Selection};
+use crate::api::objects::ObjectKey;
+use crate::api::service_account::TokenKey;
 use crate::api::{Pod, PodSource, PodUid};
 use crate::base::bell::Bell;
 use crate::base::change_feed::ChangeFeed;
@@ -71,6 +76,8 @@ pub struct Deps {
     pub kubeconfig: PathBuf,
     /// Directory of the pods that are kept for a start without the link.
     pub kept_pods: PathBuf,
+    /// Directory of the ConfigMaps, Secrets and tokens that are kept for a start without the link.
+    pub kept_objects: PathBuf,
     /// The pods that should run.
     pub pods: Arc<PodManager>,
     /// The statuses of pods.
@@ -112,7 +119,7 @@ impl Link {
                 return ControlFlow::Break(());
             }
             if !std::mem::replace(&mut has_begun, true) {
-                state.begin();
+                state.begin(Moment::now());
             }
             state.round(Moment::now());
             state.wait(pulse);
@@ -142,6 +149,8 @@ enum Asker {
     Event,
     Status(PodUid),
     Mirror(String),
+    Object(ObjectKey),
+    Token(TokenKey),
 }
 
 /// The state of the thread.
@@ -157,6 +166,7 @@ struct State {
     watches: Watches,
     api_pods: ApiPods,
     kept: KeptPods,
+    objects: PodObjects,
     mirrors: MirrorPods,
     statuses: Statuses,
     occurrences: Arc<Occurrences>,
@@ -178,7 +188,7 @@ impl State {
         let mut watches = Watches::default();
         watches.add(Watched::Node, Selection::node(name));
         watches.add(Watched::Pods, Selection::pods_of_node(name));
-        // Nothing waits for objects and workloads of the API server, because podprobe takes none.
+        // Services and workloads of the API server are none of podprobe's. ConfigMaps and Secrets come one by one.
         deps.outlet.objects.replace(PodSource::Api, Vec::new());
         deps.outlet.workloads.replace(PodSource::Api, Vec::new());
         let occurrences = Occurrences::tap(&deps.recorder, bell.clone());
@@ -190,6 +200,7 @@ impl State {
             watches,
             api_pods: ApiPods::new(name),
             kept: KeptPods::open(deps.kept_pods.clone()),
+            objects: PodObjects::new(deps.outlet.objects.clone(), deps.kept_objects.clone()),
             mirrors: MirrorPods::default(),
             statuses: Statuses::new(now),
             occurrences,
@@ -223,6 +234,7 @@ impl State {
         self.watches
             .add(Watched::Pods, Selection::pods_of_node(name));
         self.api_pods = ApiPods::new(name);
+        self.objects.doubt();
         self.mirrors = MirrorPods::default();
         self.statuses = Statuses::new(now);
         self.events = Queue::default();
@@ -245,6 +257,7 @@ impl State {
             self.observe(now, what, change);
         }
         self.ask_for_the_node(now);
+        self.ask_for_objects(now);
         self.ask_for_mirrors(now);
         self.ask_for_statuses(now);
         self.ask_for_events(now);
@@ -281,7 +294,11 @@ impl State {
     fn call(&mut self, now: Moment, asker: Asker, request: &Request) {
         let urgency = match asker {
             Asker::Node | Asker::Lease => Urgency::Heartbeat,
-            Asker::Event | Asker::Status(_) | Asker::Mirror(_) => Urgency::Usual,
+            Asker::Event
+            | Asker::Status(_)
+            | Asker::Mirror(_)
+            | Asker::Object(_)
+            | Asker::Token(_) => Urgency::Usual,
         };
         let id = self.client.call(now, request, urgency);
         self.askers.insert(id, asker);
@@ -329,6 +346,8 @@ impl State {
                     log::warn!("{e}");
                 }
             }
+            Asker::Object(key) => self.objects.answered(now, &key, answer),
+            Asker::Token(key) => self.objects.token_answered(now, &key, answer, random),
             Asker::Status(uid) => {
                 let Some(pod) = self.published().into_iter().find(|pod| pod.uid == uid) else {
                     return;
@@ -345,7 +364,11 @@ impl State {
     /// Takes what a watch has brought.
     fn observe(&mut self, now: Moment, what: Watched, change: Change) {
         match what {
-            Watched::Pods => self.observe_pods(change),
+            Watched::Pods => self.observe_pods(now, change),
+            Watched::Object(key) => {
+                let (watches, client) = (&mut self.watches, &mut self.client);
+                self.objects.observe(&key, change, watches, client);
+            }
             Watched::Node => match change {
                 Change::Added(node) | Change::Modified(node) => {
                     self.registration.observed(now, Some(&node));
@@ -358,23 +381,23 @@ impl State {
 
     /// Hands the pods on that an earlier daemon was given, before the API server can be asked. If there are none, nothing is
     /// handed on: the first set of a source says that all others are gone.
-    fn begin(&mut self) {
+    fn begin(&mut self, now: Moment) {
         let objects = self.kept.objects();
         if !objects.is_empty() {
             log::info!(
                 "{} pods of the API server are known from before",
                 objects.len()
             );
-            self.take_pods(Change::Replaced(objects));
+            self.take_pods(now, Change::Replaced(objects));
         }
     }
 
-    fn observe_pods(&mut self, change: Change) {
+    fn observe_pods(&mut self, now: Moment, change: Change) {
         self.kept.observe(&change);
-        self.take_pods(change);
+        self.take_pods(now, change);
     }
 
-    fn take_pods(&mut self, change: Change) {
+    fn take_pods(&mut self, now: Moment, change: Change) {
         self.statuses.observe(&change);
         let changed = self.api_pods.apply(change);
         for (pod, text) in &changed.warnings {
@@ -387,6 +410,8 @@ impl State {
         }
         if let Some(set) = changed.set {
             set.iter().for_each(|pod| self.take_over_the_end(pod));
+            let (watches, client) = (&mut self.watches, &mut self.client);
+            self.objects.use_by(now, &set, watches, client);
             // The order to end may come while the sync loop takes no pods.
             self.is_over |= self.deps.outlet.publish_api(set, &self.stop).is_err();
         }
@@ -431,8 +456,19 @@ impl State {
         }
     }
 
+    fn ask_for_objects(&mut self, now: Moment) {
+        for (key, request) in self.objects.read_due(now) {
+            self.call(now, Asker::Object(key), &request);
+        }
+        for (key, request) in self.objects.tokens_due(now) {
+            self.call(now, Asker::Token(key), &request);
+        }
+        let deadline = self.objects.deadline();
+        self.wake_by(deadline);
+    }
+
     fn ask_for_mirrors(&mut self, now: Moment) {
-        if !self.watches.is_synced(Watched::Pods) {
+        if !self.watches.is_synced(&Watched::Pods) {
             return;
         }
         let node = self.registration.uid().map(|uid| NodeReference {
@@ -460,7 +496,7 @@ impl State {
     }
 
     fn ask_for_statuses(&mut self, now: Moment) {
-        if !self.watches.is_synced(Watched::Pods) {
+        if !self.watches.is_synced(&Watched::Pods) {
             return;
         }
         let pods = self.published();
@@ -492,12 +528,14 @@ impl State {
                 true => (*mirrors.get(pod.full_name().as_str())?).clone(),
                 false => pod.uid().clone(),
             };
+            // The status of a pod that was rejected is not made from the pod, and holds for every generation.
+            let rejected = Rejection::of(&status).and(pod.metadata.generation);
             Some(Published {
                 namespace: pod.metadata.namespace.clone(),
                 name: pod.metadata.name.clone(),
                 uid,
                 is_static,
-                generation: None,
+                generation: status.observed_generation.or(rejected),
                 spec: pod.spec.clone(),
                 status,
                 stage,

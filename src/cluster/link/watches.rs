@@ -4,17 +4,20 @@
 
 use std::collections::BTreeMap;
 
+use crate::api::objects::ObjectKey;
 use crate::base::clock::{Moment, random_fraction};
 use crate::cluster::client::{Client, Heard, RequestId};
 use crate::cluster::reflector::{Action, Change, Input, Lines, Reflector, Selection};
 
 /// The objects that a watch is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Watched {
     /// The Node object of this node.
     Node,
     /// The pods of this node.
     Pods,
+    /// A ConfigMap or Secret that pods use.
+    Object(ObjectKey),
 }
 
 /// A reflector with the request that it waits for.
@@ -38,8 +41,21 @@ impl Watches {
         self.0.insert(what, watch);
     }
 
-    pub(super) fn is_synced(&self, what: Watched) -> bool {
-        self.0.get(&what).is_some_and(|w| w.reflector.is_synced())
+    /// Ends a watch.
+    pub(super) fn remove(&mut self, what: &Watched, client: &mut Client) {
+        let watch = self.0.remove(what);
+        if let Some(request) = watch.and_then(|watch| watch.request) {
+            client.close(request);
+        }
+    }
+
+    /// The number of watches.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_synced(&self, what: &Watched) -> bool {
+        self.0.get(what).is_some_and(|w| w.reflector.is_synced())
     }
 
     /// Sends the requests that are due.
@@ -47,7 +63,9 @@ impl Watches {
         let mut changes = Vec::new();
         for (what, watch) in &mut self.0 {
             if now >= watch.reflector.deadline() {
-                watch.step(now, Input::Tick, client, &mut |c| changes.push((*what, c)));
+                watch.step(now, Input::Tick, client, &mut |c| {
+                    changes.push((what.clone(), c))
+                });
             }
         }
         changes
@@ -66,7 +84,7 @@ impl Watches {
         let Some((what, watch)) = watches.find(|(_, watch)| watch.request == Some(id)) else {
             return false;
         };
-        watch.hear(now, heard, client, &mut |change| each(*what, change));
+        watch.hear(now, heard, client, &mut |change| each(what.clone(), change));
         true
     }
 

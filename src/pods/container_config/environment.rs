@@ -2,7 +2,7 @@
 
 use crate::api::expansion::expand;
 use crate::api::field_ref::{FieldRefError, PodFacts, field_value, resource_value};
-use crate::api::objects::{ObjectKey, ObjectKind, ObjectNotFound, ObjectSet};
+use crate::api::objects::{NoObject, ObjectKey, ObjectKind, ObjectSet};
 use crate::api::pod::{EnvFromSource, EnvVarSource, KeySelector};
 use crate::api::{Container, Pod};
 
@@ -14,7 +14,7 @@ type Variables = Vec<(String, String)>;
 pub enum EnvironmentError {
     /// The object with the value is missing.
     #[error(transparent)]
-    NotFound(#[from] ObjectNotFound),
+    NoObject(#[from] NoObject),
     /// The object with the value does not have the key.
     #[error("couldn't find key {key} in {object}")]
     NoKey {
@@ -99,18 +99,18 @@ impl Sources<'_> {
         if let Some(r) = &source.config_map_ref {
             let map = self.objects.config_map(namespace, &r.name);
             return match map {
-                None if r.optional == Some(true) => Ok(Variables::new()),
-                None => Err(ObjectNotFound::new(ObjectKind::ConfigMap, &r.name).into()),
-                Some(map) => Ok(map.data.clone().into_iter().collect()),
+                Err(e) if r.optional == Some(true) && e.is_missing() => Ok(Variables::new()),
+                Err(e) => Err(e.into()),
+                Ok(map) => Ok(map.data.clone().into_iter().collect()),
             };
         }
         let Some(r) = &source.secret_ref else {
             return Ok(Variables::new());
         };
         match self.objects.secret(namespace, &r.name) {
-            None if r.optional == Some(true) => Ok(Variables::new()),
-            None => Err(ObjectNotFound::new(ObjectKind::Secret, &r.name).into()),
-            Some(secret) => {
+            Err(e) if r.optional == Some(true) && e.is_missing() => Ok(Variables::new()),
+            Err(e) => Err(e.into()),
+            Ok(secret) => {
                 let entries = secret.data.iter();
                 let object = ObjectKey::new(ObjectKind::Secret, namespace, &r.name);
                 let text = |(key, bytes): (&String, &Vec<u8>)| {
@@ -145,13 +145,15 @@ impl Sources<'_> {
         selector: &KeySelector,
     ) -> Result<Option<String>, EnvironmentError> {
         let namespace = &self.pod.metadata.namespace;
-        let map = self.objects.config_map(namespace, &selector.name);
-        let value = map.and_then(|map| map.data.get(&selector.key));
-        match (map, value) {
-            (_, Some(value)) => Ok(Some(value.clone())),
-            _ if selector.optional == Some(true) => Ok(None),
-            (None, _) => Err(ObjectNotFound::new(ObjectKind::ConfigMap, &selector.name).into()),
-            (Some(_), None) => Err(EnvironmentError::NoKey {
+        let is_optional = selector.optional == Some(true);
+        let map = match self.objects.config_map(namespace, &selector.name) {
+            Err(e) if is_optional && e.is_missing() => return Ok(None),
+            map => map?,
+        };
+        match map.data.get(&selector.key) {
+            Some(value) => Ok(Some(value.clone())),
+            None if is_optional => Ok(None),
+            None => Err(EnvironmentError::NoKey {
                 key: selector.key.clone(),
                 object: ObjectKey::new(ObjectKind::ConfigMap, namespace, &selector.name),
             }),
@@ -160,14 +162,16 @@ impl Sources<'_> {
 
     fn key_of_secret(&self, selector: &KeySelector) -> Result<Option<String>, EnvironmentError> {
         let namespace = &self.pod.metadata.namespace;
-        let secret = self.objects.secret(namespace, &selector.name);
-        let value = secret.and_then(|secret| secret.data.get(&selector.key));
+        let is_optional = selector.optional == Some(true);
+        let secret = match self.objects.secret(namespace, &selector.name) {
+            Err(e) if is_optional && e.is_missing() => return Ok(None),
+            secret => secret?,
+        };
         let object = ObjectKey::new(ObjectKind::Secret, namespace, &selector.name);
-        match (secret, value) {
-            (_, Some(bytes)) => as_text(bytes, &selector.key, &object).map(Some),
-            _ if selector.optional == Some(true) => Ok(None),
-            (None, _) => Err(ObjectNotFound::new(ObjectKind::Secret, &selector.name).into()),
-            (Some(_), None) => Err(EnvironmentError::NoKey {
+        match secret.data.get(&selector.key) {
+            Some(bytes) => as_text(bytes, &selector.key, &object).map(Some),
+            None if is_optional => Ok(None),
+            None => Err(EnvironmentError::NoKey {
                 key: selector.key.clone(),
                 object,
             }),

@@ -18,6 +18,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use error::{StartError, StartErrorReason};
 pub use etc::NodeDns;
@@ -28,7 +29,6 @@ use log_links::Linked;
 use pull_secrets::PullSecrets;
 
 use crate::api::pod::ImageVolume;
-use crate::api::references::references;
 use crate::api::{Container, Pod, PodUid};
 use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
@@ -47,6 +47,9 @@ use crate::pods::objects::Objects;
 use crate::pods::volumes::{
     Context, LimitedVolume, MountedVolumes, Outdated, VolumeError, Volumes,
 };
+
+/// Longest wait for the first answers about the objects of a pod of an API server.
+const OBJECTS: Duration = Duration::from_secs(1);
 
 /// Turns pods into sandboxes and containers. Every method blocks for as long as the disk or the runtime does.
 pub struct KubeRuntime {
@@ -134,6 +137,12 @@ impl KubeRuntime {
         &self.volumes
     }
 
+    /// Waits until it is known which of the pod's objects exist, at most as long as a kubelet waits. Returns at once when
+    /// `cancel` is cancelled.
+    pub fn wait_for_objects(&self, pod: &Pod, cancel: &Cancel) {
+        self.objects.wait_until_known(pod, cancel, OBJECTS);
+    }
+
     /// Makes the pod's volumes ready. Does nothing for volumes that are already ready.
     ///
     /// # Errors
@@ -182,7 +191,7 @@ impl KubeRuntime {
     fn with_context<T>(&self, pod: &Pod, f: impl FnOnce(&Context<'_>, &Path) -> T) -> T {
         let context = Context {
             pod,
-            objects: &self.objects.of(references(pod)),
+            objects: &self.objects.of_pod(pod),
             allocatable: self.node.allocatable,
             claims: &self.layout.claims(),
         };
@@ -271,7 +280,7 @@ impl KubeRuntime {
         cancel: &Cancel,
         record: &mut dyn FnMut(ImageEvent),
     ) -> Result<Image, StartError> {
-        let secrets = PullSecrets::of(pod, &self.objects.of(references(pod)));
+        let secrets = PullSecrets::of(pod, &self.objects.of_pod(pod));
         let request = ImageRequest {
             pod_uid: pod.uid().as_str(),
             image,
@@ -331,7 +340,7 @@ impl KubeRuntime {
             seccomp_profiles: &self.layout.seccomp(),
             node: &self.node,
             resource_policy: self.resource_policy,
-            objects: &self.objects.of(references(pod)),
+            objects: &self.objects.of_pod(pod),
             services: &self.services.of(pod),
             pod_ips: &self.pod_ips(pod, container),
         })?)

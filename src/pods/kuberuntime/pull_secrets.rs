@@ -21,8 +21,8 @@ impl PullSecrets {
         // The API accepts an empty name, which refers to no Secret.
         for name in names.filter(|name| !name.is_empty()) {
             match objects.secret(&pod.metadata.namespace, name) {
-                None => all.unusable.push(name.to_owned()),
-                Some(secret) => match config(secret, name) {
+                Err(_) => all.unusable.push(name.to_owned()),
+                Ok(secret) => match config(secret, name) {
                     Ok(config) => all.configs.push(config),
                     Err(why) => all.unusable.push(format!("{name}: {why}")),
                 },

@@ -81,7 +81,7 @@ fn one(inputs: &Inputs, container: &Container, may_fail: bool) -> ContainerStatu
     } = inputs;
     let old = old.and_then(|s| s.container(&container.name));
     let mut status = from_runtime(inputs, container, old);
-    fill_from_spec(&mut status, container);
+    fill_from_spec(&mut status, container, old);
     let deleted = pod.metadata.deletion_timestamp.is_some();
     let newest = runtime.container(&container.name);
     let policy = pod.spec.restart_policy;
@@ -114,8 +114,12 @@ fn recursive_read_only(mount: &VolumeMount) -> &'static str {
 }
 
 /// Adds the fields that the kubelet copies from the spec: the mounts of each container, and the resources of each
-/// created container.
-fn fill_from_spec(status: &mut ContainerStatus, container: &Container) {
+/// created container. A container keeps the resources that it was created with, whatever its spec says since then.
+fn fill_from_spec(
+    status: &mut ContainerStatus,
+    container: &Container,
+    old: Option<&ContainerStatus>,
+) {
     let mount = |m: &VolumeMount| VolumeMountStatus {
         name: m.name.clone(),
         mount_path: m.mount_path.clone(),
@@ -123,9 +127,21 @@ fn fill_from_spec(status: &mut ContainerStatus, container: &Container) {
         recursive_read_only: m.read_only.then(|| recursive_read_only(m).into()),
     };
     status.volume_mounts = container.volume_mounts.iter().map(mount).collect();
-    if !status.container_id.is_empty() {
-        status.allocated_resources = container.resources.requests.clone();
-        status.resources = Some(container.resources.clone());
+    if status.container_id.is_empty() {
+        return;
+    }
+    let same = old.filter(|old| old.container_id == status.container_id);
+    match same.filter(|old| old.resources.is_some()) {
+        Some(old) => {
+            status
+                .allocated_resources
+                .clone_from(&old.allocated_resources);
+            status.resources.clone_from(&old.resources);
+        }
+        None => {
+            status.allocated_resources = container.resources.requests.clone();
+            status.resources = Some(container.resources.clone());
+        }
     }
 }
 
@@ -524,6 +540,39 @@ mod tests {
         let waiting = got(&runtime(vec![]));
         assert_eq!(waiting["volumeMounts"], shown);
         assert!(waiting.get("resources").is_none() && waiting.get("allocatedResources").is_none());
+    }
+
+    /// An edit of the resources changes no container that is there.
+    #[test]
+    fn a_container_keeps_the_resources_that_it_was_created_with() {
+        let asking = |memory: &str| {
+            let resources = json!({"requests": {"memory": memory}});
+            pod(json!({"containers": [{"name": "a", "resources": resources}]}))
+        };
+        let status = |pod: &Pod, old: Option<&PodStatus>, id: &str| {
+            let container = runtime_container_status("a", id, RuntimeState::Running, 0);
+            let inputs = Inputs {
+                pod,
+                runtime: &runtime(vec![container]),
+                old,
+                failure: &|_| None,
+                restarting: false,
+            };
+            PodStatus {
+                container_statuses: regular(&inputs),
+                ..PodStatus::default()
+            }
+        };
+        let memory = |status: &PodStatus| {
+            let container = &status.container_statuses[0];
+            let shown = container.resources.as_ref().unwrap().requests["memory"].clone();
+            assert_eq!(container.allocated_resources["memory"], shown);
+            shown.0
+        };
+        let first = status(&asking("1Mi"), None, "1");
+        let same = status(&asking("2Mi"), Some(&first), "1");
+        let other = status(&asking("2Mi"), Some(&same), "2");
+        assert_eq!([&first, &same, &other].map(memory), ["1Mi", "1Mi", "2Mi"]);
     }
 
     /// Parity B10: the status shows the user and the groups of the container.

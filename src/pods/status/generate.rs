@@ -7,7 +7,7 @@ use super::container_statuses::{self, StartFailure};
 use super::{conditions, phase};
 use crate::api::qos::QosClass;
 use crate::api::status::PodIp;
-use crate::api::{Pod, PodPhase, PodStatus};
+use crate::api::{Pod, PodPhase, PodSource, PodStatus};
 use crate::base::clock::Time;
 use crate::engine::runtime::RuntimePodStatus;
 use crate::pods::actions::{
@@ -66,6 +66,10 @@ pub fn generate(inputs: &Inputs) -> PodStatus {
         container_statuses: container_statuses::regular(&of_containers),
         start_time: old.and_then(|o| o.start_time).or(Some(inputs.now)),
         qos_class: qos_class(pod).into(),
+        observed_generation: pod
+            .metadata
+            .generation
+            .filter(|_| pod.source() == PodSource::Api),
         ..PodStatus::default()
     };
     container_statuses::cut_messages(pod, &mut status.init_container_statuses);

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, mkdirat};
-use nix::unistd::{Gid, UnlinkatFlags, fchown, symlinkat, unlinkat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, symlinkat, unlinkat};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::below::{names, open, open_dir};
@@ -159,18 +159,19 @@ impl Files<'_> {
         paths.map(|p| p.split('/').next().unwrap_or(p)).collect()
     }
 
-    fn is_owned(&self, stat: &FileStat, mode: u32) -> bool {
+    fn is_owned(&self, stat: &FileStat, user: Option<u32>, mode: u32) -> bool {
+        let user = user.is_none_or(|user| stat.st_uid == user);
         let group = self.group.is_none_or(|group| stat.st_gid == group.as_raw());
-        group && stat.st_mode & 0o7777 == mode
+        user && group && stat.st_mode & 0o7777 == mode
     }
 
-    /// Gives a new file or directory the group and its permission bits.
-    fn own(&self, file: impl AsFd, mode: u32) -> io::Result<()> {
-        if self.is_owned(&fstat(&file)?, mode) {
+    /// Gives a new file or directory its user, the group and its permission bits.
+    fn own(&self, file: impl AsFd, user: Option<u32>, mode: u32) -> io::Result<()> {
+        if self.is_owned(&fstat(&file)?, user, mode) {
             return Ok(());
         }
-        if let Some(group) = self.group {
-            fchown(&file, None, Some(group))?;
+        if user.is_some() || self.group.is_some() {
+            fchown(&file, user.map(Uid::from_raw), self.group)?;
         }
         Ok(fchmod(&file, Mode::from_bits_truncate(mode))?)
     }
@@ -178,7 +179,7 @@ impl Files<'_> {
     /// Gives a directory to the group, if there is a group. New files in the directory also get the group. The group
     /// can enter the directory.
     fn own_directory(&self, dir: impl AsFd, mode: u32) -> io::Result<()> {
-        self.own(dir, self.group.map_or(mode, |_| mode | 0o2550))
+        self.own(dir, None, self.group.map_or(mode, |_| mode | 0o2550))
     }
 
     fn mode(&self, file: &PayloadFile) -> u32 {
@@ -218,7 +219,7 @@ impl Files<'_> {
         let file = File::from(open(dir, name, OFlag::O_RDONLY, Mode::empty())?);
         let stat = fstat(&file)?;
         let is_file = stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFREG.bits();
-        if !is_file || !self.is_owned(&stat, self.mode(expected)) {
+        if !is_file || !self.is_owned(&stat, expected.user, self.mode(expected)) {
             return Ok(false);
         }
         let length = expected.data.len();
@@ -236,7 +237,7 @@ impl Files<'_> {
             let new = open(&parent, name, flags, Mode::from_bits_truncate(0o600))?;
             let mut new = File::from(new);
             new.write_all(&file.data)?;
-            self.own(&new, self.mode(file))?;
+            self.own(&new, file.user, self.mode(file))?;
         }
         Ok(())
     }

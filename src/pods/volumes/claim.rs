@@ -8,7 +8,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::{Context, SetUp, SetUpError, VolumeType};
-use crate::api::objects::{ObjectKind, ObjectNotFound};
 use crate::api::pod::Volume;
 use crate::base::paths::directories::make_private;
 
@@ -30,10 +29,9 @@ impl VolumeType for ClaimVolume {
         let namespace = &of.pod.metadata.namespace;
         let source = of.claims.join(namespace).join(name);
         // The name of an existing object is valid as the name of a directory. Any other name may not be valid.
-        if !of.objects.has_claim(namespace, name) {
-            let kind = ObjectKind::PersistentVolumeClaim;
+        if let Err(why) = of.objects.claim(namespace, name) {
             return Ok(SetUp {
-                missing: Some(ObjectNotFound::new(kind, name).into()),
+                missing: Some(why.into()),
                 ..SetUp::at(source)
             });
         }

@@ -7,7 +7,8 @@ use nix::errno::Errno;
 
 use crate::api::field::aggregate;
 use crate::api::field_ref::FieldRefError;
-use crate::api::objects::ObjectNotFound;
+use crate::api::objects::NoObject;
+use crate::api::service_account::NoToken;
 
 /// A volume is not ready. The text is in the kubelet's words.
 #[derive(Debug, thiserror::Error)]
@@ -146,9 +147,12 @@ fn or_create(type_: &str) -> &'static str {
 /// The reason why an object or a field of the pod cannot be the content of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
-    /// The object is missing.
+    /// There is no object.
     #[error(transparent)]
-    NotFound(#[from] ObjectNotFound),
+    NoObject(#[from] NoObject),
+    /// There is no token of the pod's service account.
+    #[error(transparent)]
+    NoToken(#[from] NoToken),
     /// The ConfigMap does not have the key.
     #[error("configmap references non-existent config key: {0}")]
     NoConfigMapKey(String),

@@ -8,12 +8,16 @@ use std::fmt;
 
 use super::Context;
 use super::error::{ContentError, PathRule};
+use crate::api::Pod;
 use crate::api::field_ref::{PodFacts, field_value, resource_value};
-use crate::api::objects::{ConfigMap, ObjectKind, ObjectNotFound, Secret};
-use crate::api::pod::{DownwardApiFile, KeyToPath};
+use crate::api::objects::{ConfigMap, NoObject, Secret};
+use crate::api::pod::{DownwardApiFile, KeyToPath, ServiceAccountTokenProjection};
+use crate::api::service_account::TokenKey;
 
 /// The permission bits of files in a volume without `defaultMode`.
 const DEFAULT_MODE: i32 = 0o644;
+/// The permission bits of a token that one user or one group reads. The group gets its bits with its ownership.
+const TOKEN_MODE: i32 = 0o600;
 /// The length in bytes of the longest file name.
 const NAME_MAX: usize = 255;
 /// The length in bytes of the longest path.
@@ -29,6 +33,8 @@ pub(super) struct PayloadFile {
     pub(super) data: Vec<u8>,
     /// The permission bits of the file.
     pub(super) mode: u32,
+    /// The owner of the file, if it is not root.
+    pub(super) user: Option<u32>,
 }
 
 /// The files of a volume by path.
@@ -83,8 +89,19 @@ impl Payload {
     }
 
     fn add(&mut self, path: &str, data: Vec<u8>, mode: i32) -> Result<(), ContentError> {
+        self.add_of(None, path, data, mode)
+    }
+
+    fn add_of(
+        &mut self,
+        user: Option<u32>,
+        path: &str,
+        data: Vec<u8>,
+        mode: i32,
+    ) -> Result<(), ContentError> {
         let mode = u32::try_from(mode).unwrap_or_default() & 0o777;
-        self.0.insert(clean(path)?, PayloadFile { data, mode });
+        let file = PayloadFile { data, mode, user };
+        self.0.insert(clean(path)?, file);
         Ok(())
     }
 }
@@ -121,6 +138,10 @@ pub(super) struct Keys<'a> {
 impl Keys<'_> {
     fn may_be_missing(&self) -> bool {
         self.optional == Some(true)
+    }
+
+    fn may_do_without(&self, why: &NoObject) -> bool {
+        self.may_be_missing() && why.is_missing()
     }
 
     fn of<'d>(
@@ -160,9 +181,9 @@ pub(super) fn of_config_map(
 ) -> Result<Payload, ContentError> {
     let empty = ConfigMap::default();
     let map = match of.objects.config_map(&of.pod.metadata.namespace, name) {
-        Some(map) => map,
-        None if keys.may_be_missing() => &empty,
-        None => return Err(ObjectNotFound::new(ObjectKind::ConfigMap, name).into()),
+        Ok(map) => map,
+        Err(e) if keys.may_do_without(&e) => &empty,
+        Err(e) => return Err(e.into()),
     };
     keys.of(map.entries(), ContentError::NoConfigMapKey)
 }
@@ -178,9 +199,9 @@ pub(super) fn of_secret(
 ) -> Result<Payload, ContentError> {
     let empty = Secret::default();
     let secret = match of.objects.secret(&of.pod.metadata.namespace, name) {
-        Some(secret) => secret,
-        None if keys.may_be_missing() => &empty,
-        None => return Err(ObjectNotFound::new(ObjectKind::Secret, name).into()),
+        Ok(secret) => secret,
+        Err(e) if keys.may_do_without(&e) => &empty,
+        Err(e) => return Err(e.into()),
     };
     let all = secret.data.iter().map(|(k, v)| (k.as_str(), v.as_slice()));
     keys.of(all, ContentError::NoSecretKey)
@@ -217,6 +238,42 @@ pub(super) fn of_fields(
     Ok(payload)
 }
 
+/// Makes the file of a token. If the pod has an `fsGroup`, or if all its containers run as one user, nobody else can read
+/// the file, whatever its mode says.
+///
+/// # Errors
+/// Returns [`ContentError`] if there is no token, or if the path is not valid.
+pub(super) fn of_token(
+    of: &Context<'_>,
+    source: &ServiceAccountTokenProjection,
+    mode: Option<i32>,
+) -> Result<Payload, ContentError> {
+    let token = of.objects.token(&TokenKey::of(of.pod, source))?;
+    let user = only_user(of.pod);
+    let is_of_one = user.is_some() || of.pod.spec.security_context.fs_group.is_some();
+    let mode = match is_of_one {
+        true => TOKEN_MODE,
+        false => mode.unwrap_or(DEFAULT_MODE),
+    };
+    let mut payload = Payload::default();
+    payload.add_of(user, &source.path, token.expose().into(), mode)?;
+    Ok(payload)
+}
+
+/// Returns the user that all containers of the pod run as, if the spec says so and it is the same one.
+fn only_user(pod: &Pod) -> Option<u32> {
+    let of_pod = pod.spec.security_context.run_as_user;
+    let mut users = pod
+        .spec
+        .all_containers()
+        .map(|c| c.security_context.run_as_user.or(of_pod));
+    let first = users.next()??;
+    let is_same = users.all(|user| user == Some(first));
+    is_same
+        .then_some(first)
+        .and_then(|uid| u32::try_from(uid).ok())
+}
+
 #[cfg(test)]
 impl Payload {
     /// Makes a payload of text files from path, mode and content.
@@ -224,6 +281,7 @@ impl Payload {
         let file = |mode: u32, data: &str| PayloadFile {
             data: data.as_bytes().to_vec(),
             mode,
+            user: None,
         };
         let files = files.iter();
         Self(

@@ -1,4 +1,4 @@
-//! `projected`: ConfigMaps, Secrets and fields of the pod in one directory.
+//! `projected`: ConfigMaps, Secrets, fields of the pod and tokens of its service account in one directory.
 
 use std::path::Path;
 
@@ -63,6 +63,9 @@ fn of_source(
     }
     if let Some(fields) = &source.downward_api {
         payload.extend(payload::of_fields(of, &fields.items, mode)?);
+    }
+    if let Some(token) = &source.service_account_token {
+        payload.extend(payload::of_token(of, token, mode)?);
     }
     Ok(payload)
 }

@@ -143,6 +143,10 @@ impl Syncer {
             problems.add(text);
             return None;
         }
+        kuberuntime.wait_for_objects(pod, problems.cancel);
+        if problems.cancel.is_cancelled() {
+            return None;
+        }
         let volumes = kuberuntime.set_up_volumes(pod).and_then(|volumes| {
             if for_new_sandbox {
                 volumes.check()?;

@@ -14,9 +14,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use podprobe::base::bell::Bell;
+use podprobe::base::clock::Time;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -140,6 +141,10 @@ pub(super) struct Server {
     is_down: AtomicBool,
     is_over: AtomicBool,
     has_watch_list: AtomicBool,
+    /// Number of tokens of service accounts that were issued.
+    tokens: AtomicU64,
+    /// Life in seconds of the tokens that are issued; 0 for the one that is asked for.
+    token_life: AtomicU64,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -209,6 +214,21 @@ impl Server {
                 self.list(store, asked, resource, Some(namespace))
             }
             ("GET", [resource]) => self.list(store, asked, resource, None),
+            (
+                "GET",
+                [
+                    "namespaces",
+                    namespace,
+                    resource @ ("configmaps" | "secrets"),
+                    name,
+                ],
+            ) => {
+                may_read(store, resource, namespace, Some(name))?;
+                found(store, &key(resource, namespace, name))
+            }
+            ("POST", ["namespaces", namespace, "serviceaccounts", account, "token"]) => {
+                self.token(store, namespace, account, asked)
+            }
             ("GET", ["namespaces", namespace, resource, name]) => {
                 found(store, &key(resource, namespace, name))
             }
@@ -263,6 +283,37 @@ impl Server {
         }
     }
 
+    /// Issues a token that names its service account and its number.
+    fn token(
+        &self,
+        store: &Store,
+        namespace: &str,
+        account: &str,
+        asked: &Asked,
+    ) -> Result<Answer, Refusal> {
+        let key = |resource: &str, name: &str| -> Key {
+            (resource.to_owned(), namespace.to_owned(), name.to_owned())
+        };
+        let name = asked.body["spec"]["boundObjectRef"]["name"].as_str();
+        let pod = store.get(&key("pods", name.unwrap_or_default()));
+        let has_account =
+            account == "default" || store.get(&key("serviceaccounts", account)).is_some();
+        rules::token(pod, account, has_account, &asked.body)?;
+        let number = self.tokens.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut issued = asked.body.clone();
+        let life = match self.token_life.load(Ordering::SeqCst) {
+            0 => asked.body["spec"]["expirationSeconds"]
+                .as_u64()
+                .unwrap_or_default(),
+            life => life,
+        };
+        let expires = SystemTime::now() + Duration::from_secs(life);
+        issued["spec"]["expirationSeconds"] = life.into();
+        issued["status"] = json!({"token": format!("token-{account}-{number}"),
+            "expirationTimestamp": Time::from(expires).to_string()});
+        Ok(object(201, &issued))
+    }
+
     fn list(
         &self,
         store: &Store,
@@ -278,6 +329,11 @@ impl Server {
                 403,
                 "pods is forbidden: a node reads its own pods".to_owned(),
             ));
+        }
+        if let ("configmaps" | "secrets", Some(namespace)) = (resource, namespace) {
+            let name = field.as_ref().filter(|(field, _)| field == "metadata.name");
+            let name = name.map(|(_, name)| name.as_str());
+            may_read(store, resource, namespace, name)?;
         }
         let selection = Selection {
             resource: resource.to_owned(),
@@ -375,6 +431,16 @@ fn found(store: &Store, key: &Key) -> Result<Answer, Refusal> {
         .ok_or_else(|| not_found(key))
 }
 
+fn may_read(
+    store: &Store,
+    resource: &str,
+    namespace: &str,
+    name: Option<&str>,
+) -> Result<(), Refusal> {
+    let pods = store.of("pods").map(|(_, pod)| pod);
+    rules::read_by_node(pods, resource, namespace, name)
+}
+
 fn create(store: &mut Store, key: &Key, asked: &Asked) -> Result<Answer, Refusal> {
     if store.get(key).is_some() {
         return Err((409, format!("{} \"{}\" already exists", key.0, key.2)));
@@ -468,6 +534,8 @@ impl ApiServer {
             is_down: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             has_watch_list: AtomicBool::new(true),
+            tokens: AtomicU64::new(0),
+            token_life: AtomicU64::new(0),
         });
         let serving = server.clone();
         let accepting = std::thread::spawn(move || accept(&serving, &listener, &config));
@@ -538,6 +606,13 @@ impl ApiServer {
     /// The node signs in with another token from now on.
     pub(crate) fn change_token(&self, token: &str) {
         token.clone_into(&mut locked(&self.server.token));
+    }
+
+    /// Issues tokens of service accounts with this life, whatever is asked for.
+    pub(crate) fn issue_tokens_for(&self, life: Duration) {
+        self.server
+            .token_life
+            .store(life.as_secs(), Ordering::SeqCst);
     }
 
     /// Serves no initial lists of watches, as API servers without WatchList.

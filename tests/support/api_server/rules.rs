@@ -118,6 +118,108 @@ pub(super) fn mirror_pod(node: &Value, pod: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// True if a pod refers to an object: a node may read the objects of its pods only.
+fn refers(value: &Value, resource: &str, name: &str) -> bool {
+    let (kinds, fields): (&[&str], &[&str]) = match resource {
+        "configmaps" => (&["configMap", "configMapRef", "configMapKeyRef"], &["name"]),
+        _ => (
+            &["secret", "secretRef", "secretKeyRef", "imagePullSecrets"],
+            &["name", "secretName"],
+        ),
+    };
+    let names = |value: &Value| {
+        let values = match value {
+            Value::Array(values) => values.as_slice(),
+            value => std::slice::from_ref(value),
+        };
+        values
+            .iter()
+            .any(|value| fields.iter().any(|field| value[*field] == name))
+    };
+    match value {
+        Value::Object(map) => map.iter().any(|(key, value)| {
+            kinds.contains(&key.as_str()) && names(value) || refers(value, resource, name)
+        }),
+        Value::Array(values) => values.iter().any(|value| refers(value, resource, name)),
+        _ => false,
+    }
+}
+
+/// Checks that a node may read an object: by its name, and because one of its pods refers to it.
+pub(super) fn read_by_node<'p>(
+    mut pods: impl Iterator<Item = &'p Value>,
+    resource: &str,
+    namespace: &str,
+    name: Option<&str>,
+) -> Result<(), Refusal> {
+    let Some(name) = name else {
+        return Err((
+            403,
+            format!("{resource} is forbidden: a node cannot list all of them"),
+        ));
+    };
+    let is_of_namespace = |pod: &Value| pod["metadata"]["namespace"] == namespace;
+    match pods.any(|pod| is_of_namespace(pod) && refers(&pod["spec"], resource, name)) {
+        true => Ok(()),
+        false => Err((
+            403,
+            format!(
+                "{resource} \"{name}\" is forbidden: no relationship found between node 'edge' and this object"
+            ),
+        )),
+    }
+}
+
+/// Checks a TokenRequest for a service account against the pod that it is bound to. `has_account` is true if the service
+/// account exists.
+pub(super) fn token(
+    pod: Option<&Value>,
+    account: &str,
+    has_account: bool,
+    request: &Value,
+) -> Result<(), Refusal> {
+    let forbidden = |why: String| {
+        Err((
+            403,
+            format!("serviceaccounts \"{account}\" is forbidden: {why}"),
+        ))
+    };
+    let bound = &request["spec"]["boundObjectRef"];
+    if bound["kind"] != "Pod" || bound["name"].is_null() {
+        return forbidden("node requested token not bound to a pod".to_owned());
+    }
+    let Some(pod) = pod else {
+        return Err((404, format!("pod {} not found", bound["name"])));
+    };
+    if pod["metadata"]["uid"] != bound["uid"] {
+        return forbidden(format!(
+            "the UID in the bound object reference ({}) does not match the UID in record",
+            bound["uid"].as_str().unwrap_or_default()
+        ));
+    }
+    let volumes = pod["spec"]["volumes"].to_string();
+    for audience in request["spec"]["audiences"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        if !volumes.contains(&format!("\"audience\":{audience}")) {
+            return forbidden(format!("audience {audience} not found in pod spec volume"));
+        }
+    }
+    if !has_account {
+        return Err((404, format!("serviceaccounts \"{account}\" not found")));
+    }
+    match request["spec"]["expirationSeconds"].as_i64() {
+        Some(600..=4_294_967_296) => Ok(()),
+        _ => Err((
+            422,
+            "TokenRequest is invalid: spec.expirationSeconds: may not specify a duration less than 10 minutes"
+                .to_owned(),
+        )),
+    }
+}
+
 /// Checks an event.
 pub(super) fn event(namespace: &str, event: &Value) -> Result<(), Refusal> {
     let invalid = |why: &str| Err((422, format!("Event is invalid: {why}")));

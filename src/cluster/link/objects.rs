@@ -1,0 +1,266 @@
+//! The ConfigMaps, Secrets and tokens that the pods of this node use: what is watched and asked for them, and what becomes of
+//! the answers.
+//!
+//! Invariants: nothing is asked for that no pod uses. Each object has one watch for all pods that use it, on the connection
+//! that everything goes over, so an object costs a stream and no thread. A server takes about a hundred streams; the
+//! objects beyond [`MOST_WATCHES`] are read once a minute, as a kubelet without watches does. An object that can never
+//! change is watched no longer once it is known. Every last answer is kept on the disk for a start without the link.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use super::kept_objects::KeptObjects;
+use super::watches::{Watched, Watches};
+use crate::api::Pod;
+use crate::api::decode;
+use crate::api::objects::{ObjectContent, ObjectKey, ObjectKind};
+use crate::api::references::references;
+use crate::api::service_account::TokenKey;
+use crate::base::clock::Moment;
+use crate::cluster::client::Client;
+use crate::cluster::exchange::{Answer, Method, Request};
+use crate::cluster::reflector::{Change, Selection};
+use crate::cluster::tokens::{Fetched, Tokens};
+use crate::pods::objects::Objects;
+
+/// Largest number of watches of all kinds, which leaves room for the requests of a node on its connection.
+const MOST_WATCHES: usize = 64;
+/// Time between two readings of an object that has no watch.
+const READ_PERIOD: Duration = Duration::from_secs(60);
+/// Time before an object is read again that could not be read.
+const READ_AGAIN: Duration = Duration::from_secs(10);
+
+/// The knowledge of the objects that pods use.
+pub(super) struct PodObjects {
+    store: Arc<Objects>,
+    kept: KeptObjects,
+    used: BTreeSet<ObjectKey>,
+    /// The objects without a watch, with the moment of the next reading; None while a reading is under way.
+    read: BTreeMap<ObjectKey, Option<Moment>>,
+    tokens: Tokens,
+}
+
+impl PodObjects {
+    /// Begins without pods. `kept` is the directory of what is kept for a start without the link.
+    pub(super) fn new(store: Arc<Objects>, kept: PathBuf) -> Self {
+        Self {
+            store,
+            kept: KeptObjects::open(kept),
+            used: BTreeSet::new(),
+            read: BTreeMap::new(),
+            tokens: Tokens::default(),
+        }
+    }
+
+    /// Begins anew after a panic, without any watch. What the pods know stays.
+    pub(super) fn doubt(&mut self) {
+        self.used.clear();
+        self.read.clear();
+        self.tokens = Tokens::default();
+    }
+
+    /// Takes the pods that should run here, before they are handed on.
+    pub(super) fn use_by(
+        &mut self,
+        now: Moment,
+        pods: &[Arc<Pod>],
+        watches: &mut Watches,
+        client: &mut Client,
+    ) {
+        let keys = pods.iter().flat_map(|pod| references(pod));
+        let used: BTreeSet<ObjectKey> = keys.filter(|key| selection(key).is_some()).collect();
+        for key in self.used.difference(&used) {
+            watches.remove(&Watched::Object(key.clone()), client);
+            self.read.remove(key);
+            self.store.forget_of_api(key);
+        }
+        for key in used.difference(&self.used) {
+            if let Some(object) = self.kept.object(key) {
+                put(&self.store, key, Some(object));
+            }
+            match selection(key) {
+                Some(selection) if watches.len() < MOST_WATCHES => {
+                    watches.add(Watched::Object(key.clone()), selection);
+                }
+                _ => drop(self.read.insert(key.clone(), Some(now))),
+            }
+        }
+        self.used = used;
+        self.use_tokens(now, pods);
+        self.kept.retain(&self.used, pods);
+    }
+
+    fn use_tokens(&mut self, now: Moment, pods: &[Arc<Pod>]) {
+        let (old, new) = self.tokens.use_by(now, pods.iter().map(Arc::as_ref));
+        old.iter().for_each(|key| self.store.forget_token(key));
+        let wall = SystemTime::now();
+        for key in new {
+            let Some(kept) = self.kept.token(&key) else {
+                continue;
+            };
+            if self.tokens.restore(now, wall, &key, &kept) {
+                log::warn!(
+                    "the token of the service account {} for the pod {} has expired; it is renewed when the API server can \
+                     be asked",
+                    key.service_account,
+                    key.pod
+                );
+            }
+            self.store.put_token(&key, Ok(kept.token));
+        }
+    }
+
+    /// Takes what the watch of an object has brought.
+    pub(super) fn observe(
+        &mut self,
+        key: &ObjectKey,
+        change: Change,
+        watches: &mut Watches,
+        client: &mut Client,
+    ) {
+        let object = match change {
+            Change::Replaced(objects) => objects.into_iter().next(),
+            Change::Added(object) | Change::Modified(object) => Some(object),
+            Change::Deleted(_) => None,
+        };
+        if self.take(key, object) {
+            watches.remove(&Watched::Object(key.clone()), client);
+        }
+    }
+
+    /// Takes an object; None if it is missing. Returns true if it can never change.
+    fn take(&mut self, key: &ObjectKey, object: Option<Value>) -> bool {
+        if !self.used.contains(key) {
+            return false;
+        }
+        self.kept.put(key, object.as_ref());
+        put(&self.store, key, object)
+    }
+
+    /// Returns the readings of objects that are due.
+    pub(super) fn read_due(&mut self, now: Moment) -> Vec<(ObjectKey, Request)> {
+        let due = self.read.iter_mut();
+        let due = due.filter(|(_, at)| at.is_some_and(|at| now >= at));
+        due.map(|(key, at)| {
+            *at = None;
+            (key.clone(), get(key))
+        })
+        .collect()
+    }
+
+    /// Takes the answer to the reading of an object.
+    pub(super) fn answered(&mut self, now: Moment, key: &ObjectKey, answer: &Answer) {
+        let Some(at) = self.read.get_mut(key) else {
+            return;
+        };
+        let again = match answer.code() {
+            200 | 404 => READ_PERIOD,
+            _ => answer.retry_after().unwrap_or(READ_AGAIN),
+        };
+        *at = Some(now + again);
+        let is_final = match (answer.object(), answer.code()) {
+            (Some(object), _) => self.take(key, Some(object.clone())),
+            (None, 404) => self.take(key, None),
+            (None, code) => {
+                log::debug!("cannot read {key}: {code} {}", answer.message());
+                false
+            }
+        };
+        if is_final {
+            self.read.remove(key);
+        }
+    }
+
+    /// Returns the requests for tokens that are due.
+    pub(super) fn tokens_due(&mut self, now: Moment) -> Vec<(TokenKey, Request)> {
+        self.tokens.next(now)
+    }
+
+    /// Takes the answer to a request for a token. `random` is at least 0 and below 1.
+    pub(super) fn token_answered(
+        &mut self,
+        now: Moment,
+        key: &TokenKey,
+        answer: &Answer,
+        random: f64,
+    ) {
+        let TokenKey {
+            pod,
+            service_account,
+            ..
+        } = key;
+        match self.tokens.answered(now, key, answer, random) {
+            Fetched::Token(issued) => {
+                self.kept.put_token(key, &issued);
+                self.store.put_token(key, Ok(issued.token));
+            }
+            Fetched::None(why) => self.store.put_token(key, Err(why)),
+            Fetched::Kept { why, has_expired } if has_expired && !why.is_empty() => log::warn!(
+                "the token of the service account {service_account} for the pod {pod} has expired and cannot be renewed: {why}"
+            ),
+            Fetched::Kept { why, .. } => log::debug!(
+                "the token of the service account {service_account} for the pod {pod} cannot be renewed yet: {why}"
+            ),
+            Fetched::Again => {}
+        }
+    }
+
+    /// Returns the moment at which something is due although nothing comes.
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        let read = self.read.values().copied().flatten();
+        read.chain(self.tokens.deadline()).min()
+    }
+}
+
+/// Hands an object on; None if it is missing. Returns true if it can never change.
+fn put(store: &Objects, key: &ObjectKey, object: Option<Value>) -> bool {
+    let Some(object) = object else {
+        store.put_of_api(key, None);
+        return false;
+    };
+    match decode::api_object(key.kind, object) {
+        Ok(object) => {
+            let is_final = is_immutable(&object.content);
+            store.put_of_api(key, Some(object.content));
+            is_final
+        }
+        Err(e) => {
+            log::warn!("{key} of the API server is not used: {}", e.one_line());
+            false
+        }
+    }
+}
+
+fn is_immutable(content: &ObjectContent) -> bool {
+    match content {
+        ObjectContent::ConfigMap(map) => map.immutable,
+        ObjectContent::Secret(secret) => secret.immutable,
+        _ => false,
+    }
+}
+
+/// The selection of an object that a node reads of the API server; None for objects that it does not read.
+fn selection(key: &ObjectKey) -> Option<Selection> {
+    match key.kind {
+        ObjectKind::ConfigMap => Some(Selection::config_map(&key.namespace, &key.name)),
+        ObjectKind::Secret => Some(Selection::secret(&key.namespace, &key.name)),
+        _ => None,
+    }
+}
+
+fn get(key: &ObjectKey) -> Request {
+    Request {
+        method: Method::Get,
+        path: format!(
+            "/api/v1/namespaces/{}/{}s/{}",
+            key.namespace,
+            key.kind.resource(),
+            key.name
+        ),
+        body: None,
+    }
+}

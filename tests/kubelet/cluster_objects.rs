@@ -1,0 +1,326 @@
+//! The ConfigMaps, Secrets and service account tokens of an API server in the pods of a real daemon (kubelet-probes 6.5,
+//! 9.12).
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::cluster::{HEEDS_TERM, end, in_a_cluster, is_ready, wait_ready};
+use crate::support::api_server::ApiServer;
+use crate::support::daemon::Day;
+use crate::support::wait_until;
+
+/// Where a container finds the volume that API servers give to every pod.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+fn config_map(server: &ApiServer, name: &str, data: Value) {
+    let object = json!({"kind": "ConfigMap", "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "default"}, "data": data});
+    server.put("configmaps", object);
+}
+
+fn secret(server: &ApiServer, name: &str, data: Value) {
+    let object = json!({"kind": "Secret", "apiVersion": "v1", "type": "Opaque",
+        "metadata": {"name": name, "namespace": "default"}, "data": data});
+    server.put("secrets", object);
+}
+
+/// The volume that API servers give to every pod, as it was recorded.
+fn account_volume() -> Value {
+    json!({"name": "kube-api-access-x2j4k", "projected": {"defaultMode": 420, "sources": [
+        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+        {"configMap": {"items": [{"key": "ca.crt", "path": "ca.crt"}], "name": "kube-root-ca.crt"}},
+        {"downwardAPI": {"items": [{"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}, "path": "namespace"}]}},
+    ]}})
+}
+
+/// A pod with more volumes, each mounted at the path beside it.
+fn spec(day: &Day<'_>, name: &str, volumes: &[(Value, &str)]) -> Value {
+    let mut spec = day.pod(name, HEEDS_TERM, json!({}))["spec"].clone();
+    for (volume, at) in volumes {
+        let mount = json!({"name": volume["name"], "mountPath": at, "readOnly": true});
+        let mounts = spec["containers"][0]["volumeMounts"].as_array_mut();
+        mounts.unwrap().push(mount);
+        spec["volumes"].as_array_mut().unwrap().push(volume.clone());
+    }
+    spec
+}
+
+fn with_account(day: &Day<'_>, name: &str) -> Value {
+    let mut spec = spec(day, name, &[(account_volume(), ACCOUNT)]);
+    spec["serviceAccountName"] = "default".into();
+    spec["serviceAccount"] = "default".into();
+    spec["automountServiceAccountToken"] = true.into();
+    spec
+}
+
+/// What a file in the pod's container says.
+fn file(day: &Day<'_>, pod: &str, path: &str) -> String {
+    day.says(&["exec", pod, "--", "cat", path])
+}
+
+#[track_caller]
+fn wait_for_file(day: &Day<'_>, pod: &str, path: &str, content: &str) {
+    wait_until(&format!("{path} to say {content}"), || {
+        file(day, pod, path) == content
+    });
+}
+
+fn has_event(server: &ApiServer, reason: &str, text: &str) -> bool {
+    let events = server.all("events").into_iter();
+    events
+        .filter(|e| e["reason"] == reason)
+        .any(|e| e["message"].as_str().unwrap().contains(text))
+}
+
+#[test]
+fn a_pod_has_its_token_the_certificate_of_the_cluster_and_its_namespace() {
+    in_a_cluster(|server, day| {
+        config_map(
+            server,
+            "kube-root-ca.crt",
+            json!({"ca.crt": "<certificate>"}),
+        );
+        server.create_pod("web", with_account(&day, "web"));
+        wait_ready(server, "web");
+        let at = |name: &str| format!("{ACCOUNT}/{name}");
+        assert_eq!(file(&day, "web", &at("token")), "token-default-1");
+        assert_eq!(file(&day, "web", &at("ca.crt")), "<certificate>");
+        assert_eq!(file(&day, "web", &at("namespace")), "default");
+        let failed = has_event(server, "FailedMount", "");
+        assert!(!failed, "a pod that waits for a first answer says nothing");
+        let log = day.log();
+        assert!(!log.contains("not acted on"), "{log}");
+        end(server, day);
+    });
+}
+
+#[test]
+fn only_the_user_of_the_pod_reads_its_token() {
+    in_a_cluster(|server, day| {
+        config_map(server, "kube-root-ca.crt", json!({"ca.crt": "c"}));
+        let mut spec = with_account(&day, "web");
+        spec["containers"][0]["command"] = json!(["/bin/sh", "-c", HEEDS_TERM]);
+        spec["securityContext"] = json!({"runAsUser": 1000});
+        server.create_pod("web", spec);
+        wait_ready(server, "web");
+        let token = format!("{ACCOUNT}/..data/token");
+        let shown = day.says(&[
+            "exec", "web", "--", "busybox", "stat", "-c", "%a %u", &token,
+        ]);
+        assert_eq!(shown.trim(), "600 1000");
+        end(server, day);
+    });
+}
+
+#[test]
+fn a_token_is_renewed_before_it_expires_and_nothing_restarts() {
+    in_a_cluster(|server, day| {
+        config_map(server, "kube-root-ca.crt", json!({"ca.crt": "c"}));
+        server.issue_tokens_for(Duration::from_secs(2));
+        server.create_pod("web", with_account(&day, "web"));
+        wait_ready(server, "web");
+        server.issue_tokens_for(Duration::from_secs(3600));
+        let token = format!("{ACCOUNT}/token");
+        wait_until("the second token", || {
+            file(&day, "web", &token) != "token-default-1"
+        });
+        day.check_starts("web", 1);
+        end(server, day);
+    });
+}
+
+#[test]
+fn a_pod_without_its_service_account_waits_and_says_why() {
+    in_a_cluster(|server, day| {
+        config_map(server, "kube-root-ca.crt", json!({"ca.crt": "c"}));
+        let mut spec = with_account(&day, "web");
+        spec["serviceAccountName"] = "robot".into();
+        server.create_pod("web", spec);
+        let why = "failed to fetch token: serviceaccounts \"robot\" not found";
+        wait_until("the reason", || has_event(server, "FailedMount", why));
+        let account = json!({"metadata": {"name": "robot", "namespace": "default"}});
+        server.put("serviceaccounts", account);
+        wait_ready(server, "web");
+        assert!(file(&day, "web", &format!("{ACCOUNT}/token")).starts_with("token-robot-"));
+        end(server, day);
+    });
+}
+
+#[test]
+fn a_running_pod_sees_changes_of_its_volumes_and_keeps_its_variables() {
+    in_a_cluster(|server, day| {
+        config_map(server, "settings", json!({"color": "red"}));
+        secret(server, "login", json!({"user": "dTE="}));
+        let volumes = [
+            (
+                json!({"name": "settings", "configMap": {"name": "settings"}}),
+                "/settings",
+            ),
+            (
+                json!({"name": "login", "secret": {"secretName": "login"}}),
+                "/login",
+            ),
+        ];
+        let mut spec = spec(&day, "web", &volumes);
+        spec["containers"][0]["envFrom"] = json!([
+            {"configMapRef": {"name": "settings"}}, {"secretRef": {"name": "login"}},
+            {"configMapRef": {"name": "none", "optional": true}}]);
+        server.create_pod("web", spec);
+        wait_ready(server, "web");
+        assert_eq!(file(&day, "web", "/settings/color"), "red");
+        assert_eq!(file(&day, "web", "/login/user"), "u1");
+        let variables = || day.says(&["exec", "web", "--", "sh", "-c", "echo $color $user"]);
+        assert_eq!(variables(), "red u1\n");
+        config_map(server, "settings", json!({"color": "blue"}));
+        secret(server, "login", json!({"user": "dTI="}));
+        wait_for_file(&day, "web", "/settings/color", "blue");
+        wait_for_file(&day, "web", "/login/user", "u2");
+        server.remove("configmaps", "default", "settings");
+        wait_until("the removal to be said", || {
+            has_event(server, "FailedMount", "configmap \"settings\" not found")
+        });
+        assert_eq!(
+            file(&day, "web", "/settings/color"),
+            "blue",
+            "the last is kept"
+        );
+        day.check_starts("web", 1);
+        end(server, day);
+    });
+}
+
+#[test]
+fn a_pod_waits_for_objects_that_are_missing_and_starts_when_they_come() {
+    in_a_cluster(|server, day| {
+        let volume = json!({"name": "login", "secret": {"secretName": "login"}});
+        server.create_pod("volume", spec(&day, "volume", &[(volume, "/login")]));
+        let mut of_env = spec(&day, "env", &[]);
+        of_env["containers"][0]["env"] = json!([{"name": "A", "valueFrom": {
+            "configMapKeyRef": {"name": "settings", "key": "a"}}}]);
+        server.create_pod("env", of_env);
+        wait_until("the reason of the volume", || {
+            has_event(server, "FailedMount", "secret \"login\" not found")
+        });
+        let waits = |pod: &Value| {
+            let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+            waiting["reason"] == "CreateContainerConfigError"
+                && waiting["message"] == "configmap \"settings\" not found"
+        };
+        server.wait_for_pod("env", waits);
+        secret(server, "login", json!({"k": "dg=="}));
+        config_map(server, "settings", json!({"a": "1"}));
+        wait_ready(server, "volume");
+        wait_ready(server, "env");
+        end(server, day);
+    });
+}
+
+/// A pod file on the node and an object in the cluster with the same name are two things.
+#[test]
+fn pods_of_files_and_of_the_api_server_have_objects_of_their_own() {
+    in_a_cluster(|server, day| {
+        let volume = json!({"name": "v", "configMap": {"name": "settings"}});
+        let map = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "settings"},
+            "data": {"from": "file"}});
+        day.put("settings", &map);
+        config_map(server, "settings", json!({"from": "cluster"}));
+        let of_api = spec(&day, "of-api", &[(volume.clone(), "/v")]);
+        server.create_pod("of-api", of_api);
+        let mut of_file = day.pod("of-file", HEEDS_TERM, json!({}));
+        of_file["spec"] = spec(&day, "of-file", &[(volume, "/v")]);
+        day.put("of-file", of_file);
+        wait_ready(server, "of-api");
+        day.wait_ready("of-file");
+        assert_eq!(file(&day, "of-api", "/v/from"), "cluster");
+        assert_eq!(file(&day, "of-file-edge", "/v/from"), "file");
+        day.delete("of-file");
+        end(server, day);
+    });
+}
+
+#[test]
+fn a_node_that_boots_without_the_link_has_the_objects_of_its_pods() {
+    in_a_cluster(|server, mut day| {
+        config_map(
+            server,
+            "kube-root-ca.crt",
+            json!({"ca.crt": "<certificate>"}),
+        );
+        secret(server, "login", json!({"user": "dTE="}));
+        let mut spec = with_account(&day, "web");
+        spec["containers"][0]["envFrom"] = json!([{"secretRef": {"name": "login"}}]);
+        let life = Duration::from_secs(2);
+        server.issue_tokens_for(life);
+        server.create_pod("web", spec);
+        wait_ready(server, "web");
+        server.down();
+        day.cut_power();
+        let expires = Instant::now() + life;
+        let kept = day.node.layout.kept_objects();
+        assert_eq!(fs::read_dir(&kept).unwrap().count(), 3);
+        wait_until("the token to expire", || Instant::now() > expires);
+        day.start();
+        day.check_starts("web", 2);
+        let certificate = format!("{ACCOUNT}/ca.crt");
+        wait_for_file(&day, "web", &certificate, "<certificate>");
+        assert!(file(&day, "web", &format!("{ACCOUNT}/token")).starts_with("token-default-"));
+        day.log_with(&["the token of the service account default", "has expired"]);
+        server.up();
+        let token = format!("{ACCOUNT}/token");
+        let before = file(&day, "web", &token);
+        wait_until("a new token", || file(&day, "web", &token) != before);
+        day.check_starts("web", 2);
+        server.wait_for_pod("web", is_ready);
+        server.delete_pod("web", 1);
+        server.wait_until_gone("web");
+        wait_until("what no pod uses to be removed", || {
+            fs::read_dir(&kept).unwrap().count() == 0
+        });
+        end(server, day);
+    });
+}
+
+/// A server takes about a hundred streams of a connection, and a Lease that waits for one costs the node.
+#[test]
+fn many_objects_cost_few_watches() {
+    in_a_cluster(|server, day| {
+        let mut sources = Vec::new();
+        for number in 0..90 {
+            let name = format!("m{number}");
+            config_map(server, &name, json!({name.as_str(): "v"}));
+            sources.push(json!({"configMap": {"name": name}}));
+        }
+        let volume = json!({"name": "all", "projected": {"sources": sources}});
+        server.create_pod("web", spec(&day, "web", &[(volume, "/all")]));
+        wait_ready(server, "web");
+        let names = day.says(&["exec", "web", "--", "busybox", "ls", "/all"]);
+        assert_eq!(names.split_whitespace().count(), 90);
+        let watches = server.count("GET", "/configmaps?");
+        assert!((55..=64).contains(&watches), "{watches}");
+        assert_eq!(server.count("GET", "/configmaps/m"), 90 - watches);
+        end(server, day);
+    });
+}
+
+#[test]
+fn an_object_that_never_changes_is_watched_no_longer() {
+    in_a_cluster(|server, day| {
+        let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "immutable": true,
+            "metadata": {"name": "fixed", "namespace": "default"}, "data": {"k": "v"}});
+        server.put("configmaps", object);
+        let volume = json!({"name": "v", "configMap": {"name": "fixed"}});
+        server.create_pod("web", spec(&day, "web", &[(volume, "/v")]));
+        wait_ready(server, "web");
+        assert_eq!(server.count("GET", "/configmaps?"), 1);
+        server.cut();
+        wait_until("a new connection", || {
+            server.count("GET", "/api/v1/pods?") > 1
+        });
+        server.create_pod("after", spec(&day, "after", &[]));
+        wait_ready(server, "after");
+        assert_eq!(server.count("GET", "/configmaps?"), 1);
+        end(server, day);
+    });
+}
