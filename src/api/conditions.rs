@@ -4,8 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::PodCondition;
 use super::validation::is_qualified_name;
+use super::{Pod, PodCondition};
+use crate::base::json;
 
 /// The reasons for which a client may not make a change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -99,6 +100,28 @@ pub struct ConditionChange {
 }
 
 impl ConditionChange {
+    /// Returns the changes that give a pod the conditions of its readiness gates as its object has them. A condition that
+    /// the object does not have is removed.
+    pub fn of_gates(pod: &Pod) -> Vec<Self> {
+        let conditions = pod.raw.at("/status/conditions").unwrap_or_default();
+        let conditions = conditions.as_array().map(Vec::as_slice).unwrap_or_default();
+        let gates = pod.spec.readiness_gates.iter();
+        let types = gates.map(|gate| gate.condition_type.as_str());
+        let types = types.filter(|type_| !is_kubelets(type_));
+        types
+            .map(|type_| {
+                let found = conditions.iter().find(|c| c["type"] == type_);
+                let found = found.and_then(|found| json::from_value(found).ok());
+                found.unwrap_or_else(|| Self {
+                    type_: type_.to_owned(),
+                    status: None,
+                    reason: String::new(),
+                    message: String::new(),
+                })
+            })
+            .collect()
+    }
+
     /// Checks that a client may ask for this change.
     ///
     /// Returns a [`ConditionError`] if the type is not a qualified name or is podprobe's own, or if the reason or the

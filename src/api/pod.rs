@@ -7,6 +7,7 @@
 mod actions;
 mod container;
 mod environment;
+mod ephemeral;
 mod lifecycle;
 mod names;
 mod placement;
@@ -32,6 +33,7 @@ pub use environment::{
     EnvFromSource, EnvVar, EnvVarSource, KeySelector, ObjectFieldSelector, ObjectReference,
     ResourceFieldSelector,
 };
+pub use ephemeral::EphemeralContainer;
 pub use lifecycle::{Hook, HookKind, Lifecycle};
 pub use names::{HostAlias, PodDnsConfig, PodDnsConfigOption};
 pub use placement::{

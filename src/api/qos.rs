@@ -27,7 +27,7 @@ impl QosClass {
     /// Returns the class of a valid pod. Only the amounts of cpu and memory count, however they are written.
     pub fn of(pod: &Pod) -> Self {
         let (mut any, mut guaranteed) = (false, true);
-        for container in pod.spec.all_containers() {
+        for container in pod.spec.lasting_containers() {
             for name in ["cpu", "memory"] {
                 let (request, limit) = request_and_limit(&container.resources, name);
                 any |= request.is_some() || limit.is_some();

@@ -81,6 +81,9 @@ pub struct PodStatus {
     /// Statuses of the regular containers, sorted by name (kubelet-probes 9.3 S9).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub container_statuses: Vec<ContainerStatus>,
+    /// Statuses of the ephemeral containers, in spec order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ephemeral_container_statuses: Vec<ContainerStatus>,
     /// Quality-of-service class: Guaranteed, Burstable or BestEffort.
     #[serde(rename = "qosClass", skip_serializing_if = "String::is_empty")]
     pub qos_class: String,
@@ -107,11 +110,12 @@ impl PodStatus {
     }
 
     /// Returns the status of the container of that name. Regular containers are searched first, then init containers
-    /// (kubelet-probes 2.3 row 3).
+    /// (kubelet-probes 2.3 row 3), then ephemeral ones.
     pub fn container(&self, name: &str) -> Option<&ContainerStatus> {
         self.container_statuses
             .iter()
             .chain(&self.init_container_statuses)
+            .chain(&self.ephemeral_container_statuses)
             .find(|c| c.name == name)
     }
 }

@@ -65,12 +65,15 @@ pub(crate) fn must_be_object(path: &[Step]) -> bool {
 /// two hooks share one, and so do containers and init containers.
 fn level_at(path: &[Step]) -> Option<&'static Level> {
     let mut generic = String::new();
-    for step in path {
+    for (at, step) in path.iter().enumerate() {
+        // The fields of an ephemeral container are fewer, and what is inside of them is the same.
+        let is_last = at + 2 >= path.len();
         match step {
             Step::Index(_) => generic.push_str("[]"),
             Step::Key(key) => {
                 let key = match key.as_str() {
                     "initContainers" if generic == "spec" => "containers",
+                    "ephemeralContainers" if generic == "spec" && !is_last => "containers",
                     key if ProbeType::ALL.iter().any(|t| probe_field(*t) == key) => "probe",
                     key if HookKind::ALL.iter().any(|kind| kind.field() == key) => "hook",
                     key => key,
@@ -184,6 +187,10 @@ pub fn unsupported_values(pod: &Pod, source: PodSource) -> Vec<FieldError> {
     block_claims(&mut errors, pod);
     if source != PodSource::Api {
         service_account_tokens(&mut errors, pod, source);
+        if !pod.spec.ephemeral_containers.is_empty() {
+            let why = "cannot be set on create";
+            errors.push(FieldError::forbidden("spec.ephemeralContainers", why));
+        }
     }
     errors
 }

@@ -170,7 +170,8 @@ fn no_terminal(exec: &Exec, pod: &PodView, container: &str) -> Option<String> {
 
 fn has_terminal(pod: &PodView, container: &str) -> bool {
     let spec = &pod.object["spec"];
-    let lists = ["containers", "initContainers"].map(|list| spec[list].as_array());
+    let lists = ["containers", "initContainers", "ephemeralContainers"];
+    let lists = lists.map(|list| spec[list].as_array());
     let mut all = lists.into_iter().flatten().flatten();
     all.any(|c| c["name"] == container && c["tty"] == true)
 }

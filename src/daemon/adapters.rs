@@ -20,6 +20,7 @@ use crate::net::network::{NetworkKind, Networks};
 use crate::net::proxy::gate::TrafficGate;
 use crate::net::proxy::known::KnownServices;
 use crate::net::proxy::watch::{FIRST_WAIT, NodeState};
+use crate::net::services::environment::given_environment;
 use crate::net::services::inputs::ServiceObjects;
 use crate::pods::actions::ToKill;
 use crate::pods::controllers::images_ahead::{PullFailure, PullImages};
@@ -104,6 +105,11 @@ impl ServiceVariables for ServiceLinks {
     }
 
     fn of(&self, pod: &Pod) -> Vec<(String, String)> {
+        if pod.source() == PodSource::Api {
+            let services = self.objects.services_for(pod);
+            let namespace = &pod.metadata.namespace;
+            return given_environment(&services, namespace, pod.spec.enable_service_links);
+        }
         (self.known).variables(pod, || self.objects.services(), SERVICES)
     }
 }

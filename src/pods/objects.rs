@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use self::of_api::ApiObjects;
 use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind, ObjectSet};
 use crate::api::references::references;
+use crate::api::service::Service;
 use crate::api::service_account::{NoToken, Token, TokenKey};
 use crate::api::{Pod, PodSource, PodUid};
 use crate::base::cancel::Cancel;
@@ -88,6 +89,9 @@ pub struct Objects {
     known: Condvar,
 }
 
+/// Namespace of the API server's own service, which every pod gets variables for.
+pub const MASTER_NAMESPACE: &str = "default";
+
 /// Time between two looks whether a wait for objects is cancelled.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -151,9 +155,13 @@ impl Objects {
             return;
         }
         let (keys, tokens) = (references(pod), TokenKey::all_of(pod));
+        let namespaces = [MASTER_NAMESPACE, pod.metadata.namespace.as_str()];
+        let knows = |of_api: &ApiObjects| {
+            of_api.knows(&keys, &tokens) && of_api.knows_services(&namespaces)
+        };
         let until = Instant::now() + limit;
         let mut state = self.lock();
-        while !state.of_api.knows(&keys, &tokens) && !cancel.is_cancelled() {
+        while !knows(&state.of_api) && !cancel.is_cancelled() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
@@ -161,6 +169,24 @@ impl Objects {
             let waited = self.known.wait_timeout(state, left.min(LOOK));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Takes all services of a namespace of the API server; None if no pod is left there.
+    pub fn put_services(&self, namespace: &str, services: Option<Vec<(ObjectKey, Arc<Service>)>>) {
+        self.lock().of_api.put_services(namespace, services);
+        self.known.notify_all();
+    }
+
+    /// Returns the services of the API server that a pod gets variables for: those of its namespace, and the API server's
+    /// own.
+    pub fn services_for(&self, pod: &Pod) -> Vec<(ObjectKey, Arc<Service>)> {
+        let namespace = pod.metadata.namespace.as_str();
+        let state = self.lock();
+        let mut services = state.of_api.services(namespace);
+        if namespace != MASTER_NAMESPACE {
+            services.extend(state.of_api.services(MASTER_NAMESPACE));
+        }
+        services
     }
 
     /// Takes an object of the API server; None if the object is known to be missing.
@@ -324,8 +350,8 @@ mod tests {
 
     use super::*;
     use crate::api::objects::ConfigMap;
+    use crate::api::service::EndpointSlice;
     use crate::api::service::IpFamily;
-    use crate::api::service::{EndpointSlice, Service};
     use crate::api::source::SOURCE_ANNOTATION;
     use crate::api::test_pods;
 
@@ -571,6 +597,7 @@ mod tests {
         let pod = pod_of(PodSource::Api, volumes);
         let key = TokenKey::all_of(&pod).pop_first().unwrap();
         let objects = Objects::default();
+        objects.put_services("default", Some(Vec::new()));
         let hour = Duration::from_secs(3600);
         objects.wait_until_known(&pod, &Cancel::default(), Duration::ZERO);
         let cancel = Cancel::default();

@@ -24,8 +24,9 @@ pub use heartbeat::Heartbeat;
 pub use metrics::LoopMetrics;
 pub use places::Places;
 
-use crate::api::{Pod, PodPhase, PodStatus, PodUid};
-use crate::base::clock::Moment;
+use crate::api::conditions::ConditionChange;
+use crate::api::{Pod, PodPhase, PodSource, PodStatus, PodUid};
+use crate::base::clock::{Moment, Time};
 use crate::engine::images::manager::ImageWaitReason;
 use crate::engine::runtime::RuntimePodStatus;
 use crate::pods::admission;
@@ -348,14 +349,33 @@ impl Parts {
         match op {
             PodOperation::Add => self.handle_additions(pods),
             PodOperation::Update | PodOperation::Delete => {
+                pods.iter().for_each(|p| self.take_over_conditions(p));
                 pods.into_iter().for_each(|p| self.handle_update(p))
             }
             PodOperation::Remove => pods.iter().for_each(|p| self.handle_removal(p)),
-            PodOperation::Reconcile => pods.into_iter().for_each(|p| self.pods.set(p)),
+            PodOperation::Reconcile => pods.into_iter().for_each(|p| self.handle_reconcile(p)),
         }
         self.config.mark_handled(source);
         if self.config.all_seen() && !self.has_forgotten.replace(true) {
             self.forget_lost_statuses();
+        }
+    }
+
+    /// Takes a pod of which nothing but the status has changed in the API server (6.6).
+    fn handle_reconcile(&self, pod: Arc<Pod>) {
+        self.take_over_conditions(&pod);
+        self.pods.set(pod);
+    }
+
+    /// Takes the conditions that others have set in the API server and that the pod's readiness depends on (9.4).
+    fn take_over_conditions(&self, pod: &Pod) {
+        if pod.source() != PodSource::Api || pod.spec.readiness_gates.is_empty() {
+            return;
+        }
+        for change in ConditionChange::of_gates(pod) {
+            if let Err(e) = self.statuses.set_condition(pod, &change, Time::now()) {
+                log::warn!("{}: {e}", pod.reference());
+            }
         }
     }
 

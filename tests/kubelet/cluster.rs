@@ -188,6 +188,34 @@ fn a_status_says_of_which_generation_it_is() {
 }
 
 #[test]
+fn a_readiness_gate_is_what_the_api_server_says() {
+    in_a_cluster(|server, day| {
+        let mut spec = day.pod("web", HEEDS_TERM, json!({}))["spec"].clone();
+        spec["readinessGates"] = json!([{"conditionType": "example.com/registered"}]);
+        server.create_pod("web", spec);
+        server.wait_for_pod("web", |pod| {
+            condition(pod, "ContainersReady")["status"] == "True"
+        });
+        let gate = |status: &str| {
+            let mut pod = server.pod("web").unwrap();
+            let conditions = pod["status"]["conditions"].as_array_mut().unwrap();
+            conditions.retain(|c| c["type"] != "example.com/registered");
+            conditions.push(json!({"type": "example.com/registered", "status": status}));
+            server.put("pods", pod);
+        };
+        assert!(!is_ready(&server.pod("web").unwrap()));
+        gate("True");
+        wait_ready(server, "web");
+        gate("False");
+        let pod = server.wait_for_pod("web", |pod| !is_ready(pod));
+        assert_eq!(condition(&pod, "Ready")["reason"], "ReadinessGatesNotReady");
+        assert_eq!(condition(&pod, "example.com/registered")["status"], "False");
+        day.check_starts("web", 1);
+        end(server, day);
+    });
+}
+
+#[test]
 fn a_pod_that_is_done_says_how() {
     in_a_cluster(|server, day| {
         for (name, code, phase) in [("good", 0, "Succeeded"), ("bad", 3, "Failed")] {

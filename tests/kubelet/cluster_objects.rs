@@ -324,3 +324,32 @@ fn an_object_that_never_changes_is_watched_no_longer() {
         end(server, day);
     });
 }
+
+#[test]
+fn a_pod_has_variables_for_the_services_of_its_namespace() {
+    in_a_cluster(|server, day| {
+        for (namespace, name, address) in [
+            ("default", "kubernetes", "10.96.0.1"),
+            ("default", "my-db", "10.96.0.7"),
+            ("other", "far", "10.96.0.9"),
+        ] {
+            let service = json!({"kind": "Service", "apiVersion": "v1",
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": {"clusterIP": address, "clusterIPs": [address], "type": "ClusterIP",
+                    "ports": [{"name": "main", "port": 5432, "protocol": "TCP", "targetPort": 5432}]}});
+            server.put("services", service);
+        }
+        server.create_pod("web", spec(&day, "web", &[]));
+        wait_ready(server, "web");
+        let shown = "echo $KUBERNETES_SERVICE_HOST $MY_DB_SERVICE_HOST:$MY_DB_SERVICE_PORT_MAIN $FAR_SERVICE_HOST";
+        let said = day.says(&["exec", "web", "--", "sh", "-c", shown]);
+        assert_eq!(said, "10.96.0.1 10.96.0.7:5432\n");
+        let mut without = spec(&day, "without", &[]);
+        without["enableServiceLinks"] = false.into();
+        server.create_pod("without", without);
+        wait_ready(server, "without");
+        let said = day.says(&["exec", "without", "--", "sh", "-c", shown]);
+        assert_eq!(said, "10.96.0.1 :\n");
+        end(server, day);
+    });
+}

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::container::Container;
+use super::ephemeral::EphemeralContainer;
 use super::names::{HostAlias, PodDnsConfig};
 use super::placement::{Affinity, Toleration};
 use super::restart::RestartPolicy;
@@ -21,6 +22,9 @@ pub struct PodSpec {
     pub init_containers: Vec<Container>,
     /// Regular containers of the pod; at least one.
     pub containers: Vec<Container>,
+    /// Containers that people have added to the running pod. Only a pod of an API server has them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ephemeral_containers: Vec<EphemeralContainer>,
     /// Volumes that the containers may mount.
     pub volumes: Vec<Volume>,
     /// Rule that tells when an ended container is started again; default Always.
@@ -115,6 +119,8 @@ pub enum ContainerType {
     Init,
     /// The container is in `spec.containers`.
     Regular,
+    /// The container is in `spec.ephemeralContainers`.
+    Ephemeral,
 }
 
 impl ContainerType {
@@ -123,6 +129,7 @@ impl ContainerType {
         match self {
             Self::Init => "initContainers",
             Self::Regular => "containers",
+            Self::Ephemeral => "ephemeralContainers",
         }
     }
 }
@@ -146,20 +153,32 @@ impl Listed<'_> {
 }
 
 impl PodSpec {
-    /// Iterates over all containers with their places: init containers first, then regular ones, each list in spec
-    /// order. Every other function that visits all containers uses this one, so a new list of containers is added
-    /// only here.
+    /// Iterates over all containers with their places: init containers first, then regular ones, then ephemeral ones, each
+    /// list in spec order. Every other function that visits all containers uses this one, so a new list of containers is
+    /// added only here.
     pub fn listed(&self) -> impl DoubleEndedIterator<Item = Listed<'_>> + Clone {
+        let ephemeral = self.ephemeral_containers.iter().enumerate();
+        let ephemeral = ephemeral.map(|(index, ephemeral)| Listed {
+            kind: ContainerType::Ephemeral,
+            index,
+            container: &ephemeral.container,
+        });
         let init = (ContainerType::Init, &self.init_containers);
         let regular = (ContainerType::Regular, &self.containers);
-        [init, regular].into_iter().flat_map(|(kind, list)| {
+        let lasting = [init, regular].into_iter().flat_map(|(kind, list)| {
             let places = list.iter().enumerate();
             places.map(move |(index, container)| Listed {
                 kind,
                 index,
                 container,
             })
-        })
+        });
+        lasting.chain(ephemeral)
+    }
+
+    /// Iterates over the init containers and the regular ones: those of which the pod is made, whatever people add to it.
+    pub fn lasting_containers(&self) -> impl DoubleEndedIterator<Item = &Container> + Clone {
+        self.init_containers.iter().chain(&self.containers)
     }
 
     /// Iterates over all containers in the order of [`Self::listed`], without their places.

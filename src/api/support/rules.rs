@@ -89,10 +89,6 @@ const METADATA: &[(&str, Rule)] = &[
 ];
 
 const SPEC: &[(&str, Rule)] = &[
-    (
-        "ephemeralContainers",
-        Rule::Refuse("cannot be set on create"),
-    ),
     // deviations: service-accounts
     (
         "serviceAccountName",
@@ -152,6 +148,20 @@ const POD_SECURITY: &[(&str, Rule)] = &[
 ];
 
 const CONTAINER: &[(&str, Rule)] = &[("resizePolicy", Rule::Fine)];
+
+/// The fields of a container that an ephemeral one never has, because an API server refuses them.
+const EPHEMERAL: &[(&str, Rule)] = &[
+    ("ports", Rule::Fine),
+    ("livenessProbe", Rule::Fine),
+    ("readinessProbe", Rule::Fine),
+    ("startupProbe", Rule::Fine),
+    ("lifecycle", Rule::Fine),
+    ("resources", Rule::Fine),
+    ("resizePolicy", Rule::Fine),
+    ("restartPolicy", Rule::Fine),
+    ("restartPolicyRules", Rule::Fine),
+    ("volumeDevices", Rule::Fine),
+];
 
 const VALUE_FROM: &[(&str, Rule)] = &[(
     "fileKeyRef",
@@ -253,7 +263,7 @@ const fn strict(
 }
 
 /// The levels of all objects of a pod.
-pub(super) static LEVELS: [Level; 77] = [
+pub(super) static LEVELS: [Level; 78] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
@@ -315,6 +325,11 @@ pub(super) static LEVELS: [Level; 77] = [
         SECCOMP,
     ),
     open("spec.containers[]", fields::of::<Container>, CONTAINER),
+    open(
+        "spec.ephemeralContainers[]",
+        fields::of::<EphemeralContainer>,
+        EPHEMERAL,
+    ),
     open(
         "spec.containers[].ports[]",
         fields::of::<ContainerPort>,

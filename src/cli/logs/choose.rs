@@ -59,7 +59,8 @@ pub fn choose(pod: &PodView, wanted: &Wanted, previous: bool) -> Result<Choice, 
     match wanted {
         Wanted::All => {
             let (init, regular) = (columns::init_containers(pod), columns::containers(pod));
-            every(pod, &[init, regular].concat(), previous)
+            let all = [init, regular, columns::ephemeral_containers(pod)];
+            every(pod, &all.concat(), previous)
         }
         Wanted::Named(_) | Wanted::Default => {
             let named = match wanted {
@@ -82,7 +83,8 @@ pub fn choose(pod: &PodView, wanted: &Wanted, previous: bool) -> Result<Choice, 
 /// Returns a sentence if there is no such container.
 pub fn container(pod: &PodView, named: Option<&str>) -> Result<(String, Option<String>), String> {
     let (regular, init) = (columns::containers(pod), columns::init_containers(pod));
-    let all = [init.as_slice(), &regular].concat();
+    let ephemeral = columns::ephemeral_containers(pod);
+    let all = [init.as_slice(), &regular, &ephemeral].concat();
     match named {
         Some(name) if all.contains(&name) => Ok((name.into(), None)),
         Some(name) => Err(format!(
@@ -96,18 +98,20 @@ pub fn container(pod: &PodView, named: Option<&str>) -> Result<(String, Option<S
             let annotated = annotated.filter(|name| all.contains(name));
             let name = annotated.or(regular.first().copied()).unwrap_or_default();
             let unclear = annotated.is_none() && all.len() > 1;
-            let note = unclear.then(|| defaulted(name, &regular, &init));
+            let note = unclear.then(|| defaulted(name, &regular, &init, &ephemeral));
             Ok((name.into(), note))
         }
     }
 }
 
 /// Returns kubectl's message about the default container that was chosen.
-pub fn defaulted(name: &str, regular: &[&str], init: &[&str]) -> String {
+pub fn defaulted(name: &str, regular: &[&str], init: &[&str], ephemeral: &[&str]) -> String {
     let init = init.iter().map(|name| format!("{name} (init)"));
+    let ephemeral = ephemeral.iter().map(|name| format!("{name} (ephem)"));
     let all: Vec<String> = regular
         .iter()
         .map(|n| (*n).to_owned())
+        .chain(ephemeral)
         .chain(init)
         .collect();
     format!("Defaulted container \"{name}\" out of: {}", all.join(", "))

@@ -173,7 +173,7 @@ fn choose(pod: &PodLogs, containers: &[(String, Vec<u32>)], logs: &Logs) -> Resu
         Wanted::Default => {
             // The files do not show which container is the first of the pod.
             if names.len() > 1 {
-                choice.notes.push(defaulted(names[0], &names, &[]));
+                choice.notes.push(defaulted(names[0], &names, &[], &[]));
             }
             &containers[..containers.len().min(1)]
         }

@@ -365,6 +365,7 @@ impl State {
     fn observe(&mut self, now: Moment, what: Watched, change: Change) {
         match what {
             Watched::Pods => self.observe_pods(now, change),
+            Watched::Services(namespace) => self.objects.observe_services(&namespace, change),
             Watched::Object(key) => {
                 let (watches, client) = (&mut self.watches, &mut self.client);
                 self.objects.observe(&key, change, watches, client);

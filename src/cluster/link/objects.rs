@@ -1,4 +1,4 @@
-//! The ConfigMaps, Secrets and tokens that the pods of this node use: what is watched and asked for them, and what becomes of
+//! The ConfigMaps, Secrets, tokens and services that the pods of this node use: what is watched and asked for them, and what becomes of
 //! the answers.
 //!
 //! Invariants: nothing is asked for that no pod uses. Each object has one watch for all pods that use it, on the connection
@@ -17,18 +17,21 @@ use super::kept_objects::KeptObjects;
 use super::watches::{Watched, Watches};
 use crate::api::Pod;
 use crate::api::decode;
-use crate::api::objects::{ObjectContent, ObjectKey, ObjectKind};
+use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind};
 use crate::api::references::references;
+use crate::api::service::Service;
 use crate::api::service_account::TokenKey;
 use crate::base::clock::Moment;
 use crate::cluster::client::Client;
 use crate::cluster::exchange::{Answer, Method, Request};
 use crate::cluster::reflector::{Change, Selection};
 use crate::cluster::tokens::{Fetched, Tokens};
-use crate::pods::objects::Objects;
+use crate::pods::objects::{MASTER_NAMESPACE, Objects};
 
 /// Largest number of watches of all kinds, which leaves room for the requests of a node on its connection.
 const MOST_WATCHES: usize = 64;
+/// Largest number of watches with those of services.
+const MOST_WITH_SERVICES: usize = 90;
 /// Time between two readings of an object that has no watch.
 const READ_PERIOD: Duration = Duration::from_secs(60);
 /// Time before an object is read again that could not be read.
@@ -42,6 +45,8 @@ pub(super) struct PodObjects {
     /// The objects without a watch, with the moment of the next reading; None while a reading is under way.
     read: BTreeMap<ObjectKey, Option<Moment>>,
     tokens: Tokens,
+    /// The services of each namespace that pods are in, by their names.
+    services: BTreeMap<String, BTreeMap<String, Arc<Service>>>,
 }
 
 impl PodObjects {
@@ -53,6 +58,7 @@ impl PodObjects {
             used: BTreeSet::new(),
             read: BTreeMap::new(),
             tokens: Tokens::default(),
+            services: BTreeMap::new(),
         }
     }
 
@@ -61,6 +67,7 @@ impl PodObjects {
         self.used.clear();
         self.read.clear();
         self.tokens = Tokens::default();
+        self.services.clear();
     }
 
     /// Takes the pods that should run here, before they are handed on.
@@ -90,8 +97,57 @@ impl PodObjects {
             }
         }
         self.used = used;
+        self.use_services(pods, watches, client);
         self.use_tokens(now, pods);
         self.kept.retain(&self.used, pods);
+    }
+
+    fn use_services(&mut self, pods: &[Arc<Pod>], watches: &mut Watches, client: &mut Client) {
+        let namespaces = pods.iter().map(|pod| pod.metadata.namespace.clone());
+        let mut used: BTreeSet<String> = namespaces.collect();
+        if !used.is_empty() {
+            used.insert(MASTER_NAMESPACE.to_owned());
+        }
+        let known: BTreeSet<String> = self.services.keys().cloned().collect();
+        for namespace in known.difference(&used) {
+            watches.remove(&Watched::Services(namespace.clone()), client);
+            self.services.remove(namespace);
+            self.store.put_services(namespace, None);
+        }
+        for namespace in used.difference(&known) {
+            self.services.insert(namespace.clone(), BTreeMap::new());
+            if watches.len() < MOST_WITH_SERVICES {
+                let selection = Selection::services_of(namespace);
+                watches.add(Watched::Services(namespace.clone()), selection);
+            } else {
+                log::warn!(
+                    "pods of the namespace {namespace} get no variables for services: pods of too many namespaces run here"
+                );
+                self.store.put_services(namespace, Some(Vec::new()));
+            }
+        }
+    }
+
+    /// Takes what the watch of the services of a namespace has brought.
+    pub(super) fn observe_services(&mut self, namespace: &str, change: Change) {
+        let Some(services) = self.services.get_mut(namespace) else {
+            return;
+        };
+        match change {
+            Change::Replaced(objects) => {
+                *services = objects.into_iter().filter_map(service).collect();
+            }
+            Change::Added(object) | Change::Modified(object) => services.extend(service(object)),
+            Change::Deleted(object) => {
+                let name = object["metadata"]["name"].as_str();
+                services.remove(name.unwrap_or_default());
+            }
+        }
+        let all = services.iter().map(|(name, service)| {
+            let key = ObjectKey::new(ObjectKind::Service, namespace, name);
+            (key, service.clone())
+        });
+        self.store.put_services(namespace, Some(all.collect()));
     }
 
     fn use_tokens(&mut self, now: Moment, pods: &[Arc<Pod>]) {
@@ -231,6 +287,21 @@ fn put(store: &Objects, key: &ObjectKey, object: Option<Value>) -> bool {
         Err(e) => {
             log::warn!("{key} of the API server is not used: {}", e.one_line());
             false
+        }
+    }
+}
+
+/// Reads a service, with its name.
+fn service(object: Value) -> Option<(String, Arc<Service>)> {
+    match decode::api_object(ObjectKind::Service, object) {
+        Ok(LocalObject {
+            key,
+            content: ObjectContent::Service(service),
+        }) => Some((key.name, service)),
+        Ok(_) => None,
+        Err(e) => {
+            log::debug!("a service of the API server is not used: {}", e.one_line());
+            None
         }
     }
 }

@@ -18,6 +18,8 @@ pub(super) enum Watched {
     Pods,
     /// A ConfigMap or Secret that pods use.
     Object(ObjectKey),
+    /// The services of a namespace, for the variables of its pods.
+    Services(String),
 }
 
 /// A reflector with the request that it waits for.

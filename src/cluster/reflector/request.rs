@@ -40,6 +40,14 @@ impl Selection {
         Self::informer("/api/v1/nodes", format!("metadata.name={name}"))
     }
 
+    /// Returns the selection of the services of a namespace but headless ones.
+    pub fn services_of(namespace: &str) -> Self {
+        Self::informer(
+            &format!("/api/v1/namespaces/{namespace}/services"),
+            "spec.clusterIP!=None".to_owned(),
+        )
+    }
+
     /// Returns the selection of all services but headless ones.
     pub fn services() -> Self {
         Self::informer("/api/v1/services", "spec.clusterIP!=None".to_owned())

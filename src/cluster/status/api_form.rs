@@ -12,7 +12,11 @@ use crate::api::conditions::is_kubelets;
 const MAX_ID: u64 = i32::MAX as u64;
 
 /// Lists of container statuses in a pod status.
-pub(super) const CONTAINER_LISTS: [&str; 2] = ["initContainerStatuses", "containerStatuses"];
+pub(super) const CONTAINER_LISTS: [&str; 3] = [
+    "initContainerStatuses",
+    "containerStatuses",
+    "ephemeralContainerStatuses",
+];
 
 /// Makes the status that a kubelet would send. Conditions that belong to others are left out, because the API server
 /// has the valid ones.

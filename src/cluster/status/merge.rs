@@ -13,7 +13,7 @@ use crate::base::clock::Time;
 use crate::pods::actions::{may_restart_all, should_restart_after};
 
 /// Fields of a status that the node sets. A field of this list that the node has no value for goes.
-const OWNED: [&str; 8] = [
+const OWNED: [&str; 9] = [
     "phase",
     "reason",
     "message",
@@ -21,6 +21,7 @@ const OWNED: [&str; 8] = [
     "podIPs",
     "initContainerStatuses",
     "containerStatuses",
+    "ephemeralContainerStatuses",
     "conditions",
 ];
 

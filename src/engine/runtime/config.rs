@@ -304,6 +304,9 @@ pub struct ContainerConfig {
     pub stop_signal: Option<String>,
     /// The file for the container's termination message, if it has one.
     pub termination_message: Option<TerminationMessage>,
+    /// The container whose processes this one sees (CRI `NamespaceMode_TARGET`); None if the pod's namespaces decide. It
+    /// has an effect only where containers have process namespaces of their own.
+    pub processes_of: Option<super::ContainerId>,
     /// Labels of the container, see [`Labels`].
     pub labels: Labels,
     /// Annotations of the container, see [`Labels`].

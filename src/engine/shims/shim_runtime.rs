@@ -208,7 +208,8 @@ impl ShimRuntime {
     }
 
     /// Returns the command of the OCI runtime for a runtime class; an empty class means the default. `pod_proc` is the
-    /// mount point of the procfs of the pod's shared process namespace.
+    /// mount point of the procfs of the pod's shared process namespace, or the mount namespace of the container whose
+    /// processes are to be seen.
     ///
     /// # Errors
     /// Returns the kubelet's sentence about an unknown class, with the names of the known classes.

@@ -71,6 +71,9 @@ pub struct Refusal {
 /// request is allowed.
 fn of_a_page(door: Door, request: &Request) -> Option<&'static str> {
     let scheme = match door {
+        // An API server passes the fields of its own client on, also those of a browser. A page of another site cannot make
+        // a browser send `X-Forwarded-For`.
+        Door::Main if request.is_forwarded => return None,
         Door::Main => "https",
         Door::ReadOnly => "http",
         Door::Unix | Door::Health => return None,
@@ -161,6 +164,21 @@ mod tests {
             Ok(()) => 200,
             Err(refusal) => refusal.status,
         }
+    }
+
+    /// An API server has a client with an `Origin` of its own.
+    #[test]
+    fn what_an_api_server_passes_on_is_not_taken_for_a_page() {
+        let of = |door, fields: &str| {
+            let head = format!("GET /exec/a/b/c HTTP/1.1\r\nHost: 10.0.0.1:1\r\n{fields}\r\n");
+            let (request, _) = request::read(head.as_bytes(), 0).unwrap().unwrap();
+            check(door, Credentials::Valid, &request, true).map_err(|refusal| refusal.status)
+        };
+        let page = "Origin: http://localhost\r\nSec-Fetch-Site: cross-site\r\n";
+        assert_eq!(of(Door::Main, page), Err(403));
+        let forwarded = format!("{page}X-Forwarded-For: 10.0.0.7\r\n");
+        assert_eq!(of(Door::Main, &forwarded), Ok(()));
+        assert_eq!(of(Door::ReadOnly, &forwarded), Err(403));
     }
 
     /// Checks the status of a request line at each listener, in this order: Unix, Health, ReadOnly, Main without

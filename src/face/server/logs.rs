@@ -137,8 +137,9 @@ fn stream(request: &Request) -> Result<LogStream, Refusal> {
 
 fn has_container(pod: &PodView, name: &str) -> bool {
     let spec = &pod.object["spec"];
-    let lists = ["containers", "initContainers"].map(|list| spec[list].as_array());
+    let lists = ["containers", "initContainers", "ephemeralContainers"];
     lists
+        .map(|list| spec[list].as_array())
         .into_iter()
         .flatten()
         .flatten()

@@ -36,6 +36,8 @@ pub struct Request {
     pub is_old: bool,
     /// The field `Host`.
     pub host: Option<String>,
+    /// True if there is the field `X-Forwarded-For`: a proxy with credentials of its own passes the request on.
+    pub is_forwarded: bool,
     /// The field `Origin`: the site of the web page that has made a browser send the request.
     pub origin: Option<String>,
     /// The field `Sec-Fetch-Site`: how the web page's site relates to this server.
@@ -135,6 +137,7 @@ fn request(parsed: &httparse::Request<'_, '_>) -> Result<Request, BadHead> {
         keep_alive: !old,
         is_old: old,
         host: None,
+        is_forwarded: false,
         origin: None,
         fetch_site: None,
         token: None,
@@ -216,6 +219,7 @@ impl Fields {
             "connection" => self.set_connection(value, request),
             "expect" => request.expects_continue = value.eq_ignore_ascii_case("100-continue"),
             "host" => request.host = Some(value.to_owned()),
+            "x-forwarded-for" => request.is_forwarded = true,
             "origin" => request.origin = Some(value.to_owned()),
             "sec-fetch-site" => request.fetch_site = Some(value.to_owned()),
             "authorization" => request.token = bearer(value),

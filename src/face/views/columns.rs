@@ -130,6 +130,11 @@ pub fn init_containers(view: &PodView) -> Vec<&str> {
     names_in(view, "initContainers").collect()
 }
 
+/// Returns the names of the pod's ephemeral containers, in spec order.
+pub fn ephemeral_containers(view: &PodView) -> Vec<&str> {
+    names_in(view, "ephemeralContainers").collect()
+}
+
 fn names_in<'a>(view: &'a PodView, list: &str) -> impl Iterator<Item = &'a str> {
     listed(view, list).filter_map(|c| c["name"].as_str())
 }

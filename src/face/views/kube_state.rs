@@ -89,7 +89,10 @@ impl<'a> OfPod<'a> {
             is_init: listed.kind == ContainerType::Init,
         };
         Self {
-            containers: pod.spec.listed().map(container).collect(),
+            containers: (pod.spec.listed())
+                .filter(|listed| listed.kind != ContainerType::Ephemeral)
+                .map(container)
+                .collect(),
             pairs: of_pod,
             // The node owns the mirror pod of a static pod.
             owner: owner.map_or(("Node", node), |owner| (&owner.kind, &owner.name)),

@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use super::inputs::NamedService;
-use crate::api::service::{Service, ServicePort, ServiceType};
+use crate::api::objects::ObjectKey;
+use crate::api::service::{ClusterIps, Service, ServicePort, ServiceType};
 
 /// Namespace and name of the API server's service. If this service exists, every pod gets the variables of the service.
 const MASTER: (&str, &str) = ("default", "kubernetes");
@@ -31,6 +33,27 @@ pub fn service_environment(
     let mut variables = Variables::default();
     chosen.values().for_each(|s| variables.add_service(s));
     variables.0
+}
+
+/// Returns the variables for a pod of `namespace` by services whose addresses an API server has given.
+pub fn given_environment(
+    services: &[(ObjectKey, Arc<Service>)],
+    namespace: &str,
+    links: bool,
+) -> Vec<(String, String)> {
+    let named = services.iter().map(|(key, service)| NamedService {
+        namespace: &key.namespace,
+        name: &key.name,
+        service,
+        created: None,
+        cluster_ips: match &service.cluster_ips {
+            ClusterIps::Given(addresses) => addresses,
+            ClusterIps::Allocated | ClusterIps::Headless => &[],
+        },
+        node_ports: &[],
+        health_check_node_port: None,
+    });
+    service_environment(&named.collect::<Vec<_>>(), namespace, links)
 }
 
 /// Tells whether there are variables for the service. Headless services, external names and services without ports have
@@ -98,7 +121,7 @@ fn variable_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::service::{ClusterIps, Protocol, TargetPort};
+    use crate::api::service::{Protocol, TargetPort};
 
     fn service(ports: &[(&str, u16, Protocol)]) -> Service {
         let port = |(name, port, protocol): &(&str, u16, Protocol)| ServicePort {

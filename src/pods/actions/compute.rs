@@ -9,8 +9,8 @@ use crate::api::pod::RestartPolicy;
 use crate::api::{Container, Pod, PodStatus};
 use crate::engine::runtime::{RuntimePodStatus, RuntimeState};
 
-/// Returns the names of the regular containers that the runtime no longer knows and that have ended for good according
-/// to the pod's stored status. The runtime's records do not survive a reboot, but the stored status does.
+/// Returns the names of the regular and ephemeral containers that the runtime no longer knows and that have ended for good
+/// according to the pod's stored status: an ephemeral one as soon as it has run. The runtime's records do not survive a reboot, but the stored status does.
 pub fn ended_before(pod: &Pod, stored: &PodStatus, runtime: &RuntimePodStatus) -> Vec<String> {
     let ended = |c: &&Container| {
         let status = stored.container_statuses.iter().find(|s| s.name == c.name);
@@ -18,8 +18,14 @@ pub fn ended_before(pod: &Pod, stored: &PodStatus, runtime: &RuntimePodStatus) -
         runtime.container(&c.name).is_none()
             && end.is_some_and(|t| !should_restart_after(pod.spec.restart_policy, c, t.exit_code))
     };
+    let has_run = |c: &&Container| {
+        let status = stored.container(&c.name);
+        runtime.container(&c.name).is_none() && status.is_some_and(|s| !s.container_id.is_empty())
+    };
     let containers = pod.spec.containers.iter().filter(ended);
-    containers.map(|c| c.name.clone()).collect()
+    let ephemeral = pod.spec.ephemeral_containers.iter().map(|c| &c.container);
+    let all = containers.chain(ephemeral.filter(has_run));
+    all.map(|c| c.name.clone()).collect()
 }
 
 /// Decides which actions one sync carries out (8.3).
@@ -111,11 +117,13 @@ fn in_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
         attempt,
         kill_pod: init.kill_pod,
         init_start: init.start,
+        ephemeral_start: new_ephemeral(inputs),
         kill: init.kill,
         ..PodActions::default()
     };
     if init.kill_pod {
         (actions.init_start, actions.kill) = Default::default();
+        actions.ephemeral_start.clear();
     }
     if init.kill_pod || !init.initialized {
         return actions;
@@ -131,6 +139,18 @@ fn in_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     actions.start = regular.start;
     actions.kill.extend(regular.kill);
     actions
+}
+
+/// Returns the ephemeral containers that have never run. They wait for nothing but the sandbox.
+fn new_ephemeral(inputs: &Inputs) -> Vec<usize> {
+    let is_new = |name: &String| {
+        inputs.status.container(name).is_none() && !inputs.ended_before.contains(name)
+    };
+    let all = inputs.pod.spec.ephemeral_containers.iter().enumerate();
+    let is_deleted = inputs.pod.metadata.deletion_timestamp.is_some();
+    all.filter(|(_, c)| !is_deleted && is_new(&c.container.name))
+        .map(|(index, _)| index)
+        .collect()
 }
 
 #[cfg(test)]
@@ -305,6 +325,45 @@ mod tests {
             "{:?}",
             of("new", "running")
         );
+    }
+
+    #[test]
+    fn an_ephemeral_container_is_started_once() {
+        let ephemeral = json!([{"name": "look", "image": "i"}, {"name": "again", "image": "i"}]);
+        let mut pod = pod(
+            &json!({"spec": {"containers": [{"name": "c", "image": "i"}],
+            "initContainers": [{"name": "i", "image": "i"}], "ephemeralContainers": ephemeral}}),
+        );
+        let started = |pod: &Pod, statuses: Value, ready: bool, ended: &[String]| {
+            let input = json!({"statuses": statuses,
+                "sandbox": {"present": true, "ready": ready, "ip": "10.0.0.1"}});
+            let actions = compute(&Inputs {
+                pod,
+                status: &status(pod, &input),
+                liveness: &|_| None,
+                startup: &|_| None,
+                restart_all: false,
+                ended_before: ended,
+                asked: &[],
+            });
+            actions.ephemeral_start
+        };
+        let of = |name: &str, state: &str| json!({"name": name, "id": name, "state": state});
+        assert_eq!(
+            started(&pod, json!([]), true, &[]),
+            [0, 1],
+            "before the init container"
+        );
+        let look = json!([of("look", "exited")]);
+        assert_eq!(
+            started(&pod, look, true, &[]),
+            [1],
+            "it is not started again"
+        );
+        assert_eq!(started(&pod, json!([]), true, &["look".to_owned()]), [1]);
+        assert_eq!(started(&pod, json!([]), false, &[]), [0; 0], "no sandbox");
+        pod.metadata.deletion_timestamp = Some("2026-11-22T00:00:00Z".to_owned());
+        assert_eq!(started(&pod, json!([]), true, &[]), [0; 0]);
     }
 
     #[test]

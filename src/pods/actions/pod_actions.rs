@@ -44,6 +44,8 @@ pub struct PodActions {
     pub init_start: Vec<usize>,
     /// The regular containers to start: indexes into `spec.containers`, in spec order.
     pub start: Vec<usize>,
+    /// The ephemeral containers to start: indexes into `spec.ephemeralContainers`, in spec order.
+    pub ephemeral_start: Vec<usize>,
     /// The single containers to kill.
     pub kill: Vec<ToKill>,
     /// The instances to remove one after the other, if all containers restart (8.6).
@@ -58,7 +60,10 @@ impl PodActions {
 
     /// Tells whether a sandbox or a container must be started.
     pub fn starts(&self) -> bool {
-        self.create_sandbox || !self.init_start.is_empty() || !self.start.is_empty()
+        self.create_sandbox
+            || !self.init_start.is_empty()
+            || !self.start.is_empty()
+            || !self.ephemeral_start.is_empty()
     }
 }
 

@@ -2,7 +2,7 @@
 //! instance is removed, then the pod starts as at its beginning.
 
 use super::restart::restarts_all;
-use crate::api::pod::{ContainerType, Listed, PodSpec};
+use crate::api::pod::PodSpec;
 use crate::api::{Container, Pod, PodStatus};
 use crate::engine::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
@@ -33,7 +33,7 @@ pub fn may_restart_all(spec: &PodSpec) -> bool {
                 .iter()
                 .any(|r| r.action == "RestartAllContainers")
     };
-    spec.all_containers().any(asks)
+    spec.lasting_containers().any(asks)
 }
 
 /// True if the newest instance of a container has ended with an exit code that requests a restart of all containers.
@@ -46,7 +46,7 @@ pub fn restart_all_asked_by<'a>(
     pod: &Pod,
     status: &'a RuntimePodStatus,
 ) -> Option<&'a RuntimeContainerStatus> {
-    pod.spec.all_containers().find_map(|c| {
+    pod.spec.lasting_containers().find_map(|c| {
         let newest = status.container(&c.name);
         newest.filter(|s| s.state == RuntimeState::Exited && restarts_all(c, s.exit_code))
     })
@@ -64,17 +64,16 @@ pub fn restart_all_going_on(spec: &PodSpec, status: &PodStatus) -> bool {
     status
         .condition(ALL_CONTAINERS_RESTARTING)
         .is_some_and(|c| c.status == "True")
-        || spec.all_containers().any(asks)
+        || spec.lasting_containers().any(asks)
 }
 
 /// Returns every instance to remove: first the instances of regular containers, then the instances of init containers,
 /// each in spec order. The instances that requested the restart come last, so that the cause stays visible to the end.
 pub(super) fn removals(pod: &Pod, status: &RuntimePodStatus) -> Vec<ToRemove> {
     let (mut first, mut last) = (Vec::new(), Vec::new());
-    let mut containers: Vec<_> = pod.spec.listed().collect();
-    // The sort is stable: regular containers keep their order, and so do init containers.
-    containers.sort_by_key(|listed| listed.kind != ContainerType::Regular);
-    for Listed { container, .. } in containers {
+    // An ephemeral container goes on: it belongs to nobody's start.
+    let (regular, init) = (&pod.spec.containers, &pod.spec.init_containers);
+    for container in regular.iter().chain(init) {
         for (age, s) in status
             .containers
             .iter()

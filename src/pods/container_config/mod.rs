@@ -239,6 +239,7 @@ pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, ConfigError> {
     }
     .variables()?;
     Ok(ContainerConfig {
+        processes_of: None,
         metadata: ContainerMetadata {
             name: c.name.clone(),
             attempt: i.attempt,

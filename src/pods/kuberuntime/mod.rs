@@ -327,7 +327,7 @@ impl KubeRuntime {
             self.write_etc_files(pod, &etc_files)
                 .map_err(StartError::create)?;
         }
-        Ok(container_config::container(&container_config::Inputs {
+        let mut config = container_config::container(&container_config::Inputs {
             pod,
             container,
             attempt,
@@ -343,7 +343,31 @@ impl KubeRuntime {
             objects: &self.objects.of_pod(pod),
             services: &self.services.of(pod),
             pod_ips: &self.pod_ips(pod, container),
-        })?)
+        })?;
+        config.processes_of = self.target_of(pod, container)?;
+        Ok(config)
+    }
+
+    /// Returns the container whose processes an ephemeral container is to see.
+    fn target_of(
+        &self,
+        pod: &Pod,
+        container: &Container,
+    ) -> Result<Option<ContainerId>, StartError> {
+        let mut ephemeral = pod.spec.ephemeral_containers.iter();
+        let found = ephemeral.find(|c| c.container.name == container.name);
+        let target = found.map(|c| c.target_container_name.as_str());
+        let Some(target) = target.filter(|name| !name.is_empty()) else {
+            return Ok(None);
+        };
+        let status = self.runtime.pod_status(pod.uid());
+        let found = status
+            .ok()
+            .and_then(|s| s.container(target).map(|c| c.id.clone()));
+        found.map(Some).ok_or_else(|| {
+            let text = format!("unable to find target container {target:?}");
+            StartError::new(StartErrorReason::CreateContainerConfigError, text)
+        })
     }
 
     /// Returns the pod's addresses, or an empty list if no variable of the container needs them.

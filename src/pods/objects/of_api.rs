@@ -4,9 +4,11 @@
 //! missing is in the store.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::api::PodUid;
 use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind, ObjectSet};
+use crate::api::service::Service;
 use crate::api::service_account::{NoToken, Token, TokenKey};
 
 /// The knowledge of the objects and tokens of an API server.
@@ -15,6 +17,8 @@ pub(super) struct ApiObjects {
     /// Each object of which something is known. None for one that is missing.
     objects: BTreeMap<ObjectKey, Option<ObjectContent>>,
     tokens: BTreeMap<TokenKey, Result<Token, NoToken>>,
+    /// The services of each namespace of which they are known.
+    services: BTreeMap<String, Vec<(ObjectKey, Arc<Service>)>>,
     /// The pods whose tokens have changed since the last call of [`Self::take_changed`].
     changed: BTreeSet<PodUid>,
 }
@@ -47,6 +51,29 @@ impl ApiObjects {
     /// Forgets a token.
     pub(super) fn forget_token(&mut self, key: &TokenKey) {
         self.tokens.remove(key);
+    }
+
+    /// Takes all services of a namespace; None to forget them.
+    pub(super) fn put_services(
+        &mut self,
+        namespace: &str,
+        services: Option<Vec<(ObjectKey, Arc<Service>)>>,
+    ) {
+        match services {
+            Some(services) => drop(self.services.insert(namespace.to_owned(), services)),
+            None => drop(self.services.remove(namespace)),
+        }
+    }
+
+    /// Returns the services of a namespace, or nothing while they are not known.
+    pub(super) fn services(&self, namespace: &str) -> Vec<(ObjectKey, Arc<Service>)> {
+        self.services.get(namespace).cloned().unwrap_or_default()
+    }
+
+    /// True if the services of these namespaces are known.
+    pub(super) fn knows_services(&self, namespaces: &[&str]) -> bool {
+        let mut namespaces = namespaces.iter();
+        namespaces.all(|namespace| self.services.contains_key(*namespace))
     }
 
     /// Returns the pods whose tokens have changed since the last call.

@@ -53,6 +53,12 @@ pub(super) fn regular(inputs: &Inputs) -> Vec<ContainerStatus> {
     statuses
 }
 
+/// Makes the statuses of ephemeral containers in spec order. They are never ready.
+pub(super) fn ephemeral(inputs: &Inputs) -> Vec<ContainerStatus> {
+    let all = inputs.pod.spec.ephemeral_containers.iter();
+    all.map(|c| one(inputs, &c.container, true)).collect()
+}
+
 /// Makes the statuses of init containers in spec order, with rule S8.
 pub(super) fn init(inputs: &Inputs) -> Vec<ContainerStatus> {
     let has_initialized = has_initialized(inputs.pod, inputs.runtime);

@@ -64,6 +64,7 @@ pub fn generate(inputs: &Inputs) -> PodStatus {
     let mut status = PodStatus {
         init_container_statuses: container_statuses::init(&of_containers),
         container_statuses: container_statuses::regular(&of_containers),
+        ephemeral_container_statuses: container_statuses::ephemeral(&of_containers),
         start_time: old.and_then(|o| o.start_time).or(Some(inputs.now)),
         qos_class: qos_class(pod).into(),
         observed_generation: pod
@@ -74,6 +75,7 @@ pub fn generate(inputs: &Inputs) -> PodStatus {
     };
     container_statuses::cut_messages(pod, &mut status.init_container_statuses);
     container_statuses::cut_messages(pod, &mut status.container_statuses);
+    container_statuses::cut_messages(pod, &mut status.ephemeral_container_statuses);
     set_phase(inputs, &mut status);
     set_ips(inputs, &mut status);
     (inputs.probed)(&mut status);

@@ -265,7 +265,7 @@ fn only_user(pod: &Pod) -> Option<u32> {
     let of_pod = pod.spec.security_context.run_as_user;
     let mut users = pod
         .spec
-        .all_containers()
+        .lasting_containers()
         .map(|c| c.security_context.run_as_user.or(of_pod));
     let first = users.next()??;
     let is_same = users.all(|user| user == Some(first));

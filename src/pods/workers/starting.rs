@@ -207,7 +207,7 @@ impl Syncer {
         }
     }
 
-    /// Starts init containers, then regular containers, in order. If a plain init container does not start, the
+    /// Starts ephemeral containers, then init containers, then regular containers, in order. If a plain init container does not start, the
     /// containers after it are not started. A sidecar that does not start is skipped, and tried again at the next sync.
     fn start_all(
         &self,
@@ -217,6 +217,13 @@ impl Syncer {
         actions: &PodActions,
         problems: &mut Problems<'_>,
     ) {
+        for container in actions
+            .ephemeral_start
+            .iter()
+            .filter_map(|i| pod.spec.ephemeral_containers.get(*i))
+        {
+            self.start(pod, sandbox, &container.container, runtime, problems);
+        }
         for container in actions
             .init_start
             .iter()

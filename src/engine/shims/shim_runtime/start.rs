@@ -51,6 +51,8 @@ struct Draft<'a> {
     id: ContainerId,
     sandbox: &'a ContainerId,
     holder: Process,
+    /// The first process of the container whose processes this one sees.
+    target: Option<Process>,
     image: Image,
     /// Final path of the record directory.
     dir: PathBuf,
@@ -117,6 +119,9 @@ impl RolePipes {
         }
     }
 }
+
+/// The reason why a container cannot see the processes of another one.
+const TARGET_GONE: &str = "the container whose processes it is to see does not run";
 
 fn create_error(what: &str, cause: impl std::fmt::Display) -> RuntimeError {
     RuntimeError::failed(format!("cannot {what}: {cause}"))
@@ -234,8 +239,10 @@ impl ShimRuntime {
         let image = image.map_err(|e| RuntimeError::failed(e.to_string()))?;
         let id = new_id().map_err(|e| create_error("make a container id", e))?;
         let id = ContainerId::new(super::SCHEME, &id);
+        let target = self.target(config, sandbox_config)?;
         let draft = Draft {
             config,
+            target,
             sandbox_config,
             dir: self.layout.containers().join(id.as_str()),
             id: id.clone(),
@@ -255,8 +262,36 @@ impl ShimRuntime {
             lock(&self.starting).remove(id.as_str());
         }
         let created = created?;
+        // Nothing of the container's own has run so far. The target's pid may have been another process's when the shim
+        // entered its namespace.
+        if target.is_some_and(|target| !target.alive()) {
+            drop(created);
+            lock(&self.starting).remove(id.as_str());
+            return Err(create_error("create the container", TARGET_GONE));
+        }
         lock(&self.created).insert(id.as_str().to_owned(), created);
         Ok(id)
+    }
+
+    /// Returns the first process of the container whose processes a new container sees.
+    fn target(
+        &self,
+        config: &ContainerConfig,
+        sandbox_config: &SandboxConfig,
+    ) -> Result<Option<Process>, RuntimeError> {
+        let Some(id) = &config.processes_of else {
+            return Ok(None);
+        };
+        if sandbox_config.namespaces.pid != NamespaceMode::Container {
+            return Ok(None);
+        }
+        let cache = lock(&self.cache);
+        let known = cache.containers.get(id.as_str());
+        let process = known.and_then(|known| known.state.as_ref()?.process);
+        match process.filter(|process| process.alive()) {
+            Some(process) => Ok(Some(process)),
+            None => Err(create_error("create the container", TARGET_GONE)),
+        }
     }
 
     /// Refuses a container that the embedded runtime cannot start on this kernel. Without this check the container
@@ -336,7 +371,11 @@ impl ShimRuntime {
         let rootfs = d.dir.join("rootfs");
         let shares = d.sandbox_config.namespaces.pid == NamespaceMode::Pod;
         let sandbox_dir = self.layout.sandboxes().join(d.sandbox.as_str());
-        let pod_proc = shares.then(|| sandbox_dir.join(sandbox::PROC));
+        let of_target = |target: Process| PathBuf::from(format!("/proc/{}/ns/mnt", target.pid));
+        let pod_proc = match shares {
+            true => Some(sandbox_dir.join(sandbox::PROC)),
+            false => d.target.map(of_target),
+        };
         let inputs = oci_spec::Inputs {
             config: c,
             sandbox_config: d.sandbox_config,
@@ -518,11 +557,13 @@ fn namespaces(d: &Draft<'_>) -> Namespaces {
     };
     let n = d.sandbox_config.namespaces;
     let own_network = n.network != NamespaceMode::Node;
+    let of_target = |target: Process| PathBuf::from(format!("/proc/{}/ns/pid", target.pid));
     Namespaces {
         net: of("net", own_network),
         ipc: of("ipc", n.ipc != NamespaceMode::Node),
         uts: of("uts", own_network),
-        pid: of("pid_for_children", n.pid == NamespaceMode::Pod),
+        pid: of("pid_for_children", n.pid == NamespaceMode::Pod)
+            .or_else(|| d.target.map(of_target)),
     }
 }
 

@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{OFlag, open};
+use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::unistd::{chroot, fchdir};
 
 use super::error::{DeviceError, MountError, RootError};
 use super::{is, is_procfs};
@@ -107,6 +109,9 @@ pub(super) struct Device {
     pub(super) of_node: Option<MountTree>,
 }
 
+/// End of the path that stands for the procfs of another container: the path of its mount namespace.
+const MOUNT_NAMESPACE: &str = "ns/mnt";
+
 /// Everything in the container's root file system that comes from the node.
 pub(in crate::engine::shims::embedded) struct Sources {
     pub(super) path: PathBuf,
@@ -117,8 +122,8 @@ pub(in crate::engine::shims::embedded) struct Sources {
 
 impl Sources {
     /// Opens the sources in the container's mount namespace, which is still a copy of the node's. `proc` is the mount
-    /// point of the procfs of the process namespace that the container joins; None if the container joins no such
-    /// namespace. `bound` is true if this process cannot make devices, so the node's own device files are bound.
+    /// point of the procfs of the process namespace that the container joins, or the path of the mount namespace of the
+    /// container whose namespace it is; None if the container joins no such namespace. `bound` is true if this process cannot make devices, so the node's own device files are bound.
     ///
     /// # Errors
     /// Returns [`RootError`] about the source that cannot be opened.
@@ -162,6 +167,28 @@ fn source(path: &Path, recursive: bool) -> io::Result<(MountTree, OwnedFd)> {
         false => MountTree::copy_one(&opened)?,
     };
     Ok((tree, opened))
+}
+
+/// Copies the procfs of another container, whose mount namespace is at `path`. A mount of another namespace can be copied
+/// only from inside. This process does not enter the process namespace, so nobody there sees it.
+fn proc_in(path: &Path) -> io::Result<(MountTree, OwnedFd)> {
+    let directory = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let namespace = |path: &Path| open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+    let (theirs, own) = (namespace(path)?, namespace(Path::new("/proc/self/ns/mnt"))?);
+    let root = open("/", directory, Mode::empty())?;
+    setns(&theirs, CloneFlags::CLONE_NEWNS)?;
+    let copied = open("/proc", directory | OFlag::O_NOFOLLOW, Mode::empty())
+        .map_err(io::Error::from)
+        .and_then(|opened| Ok((MountTree::copy_one(&opened)?, opened)));
+    setns(&own, CloneFlags::CLONE_NEWNS)?;
+    fchdir(&root)?;
+    chroot(".")?;
+    let (tree, opened) = copied?;
+    match is_procfs(&opened)? {
+        true => Ok((tree, opened)),
+        // A container with rights over its mounts can put anything at this place.
+        false => Err(io::Error::other("it is not a procfs")),
+    }
 }
 
 fn read_mount(m: &oci::Mount, proc: Option<&Path>) -> Result<Mount, RootError> {
@@ -214,7 +241,10 @@ fn copied(from: &Path, options: &Options) -> Result<What, MountError> {
     if let Some((name, _)) = options.rest.first() {
         return Err(MountError::Option(name.clone()));
     }
-    let (tree, opened) = source(from, options.recursive)?;
+    let (tree, opened) = match from.ends_with(MOUNT_NAMESPACE) {
+        true => proc_in(from)?,
+        false => source(from, options.recursive)?,
+    };
     if options.attributes != Attributes::default() {
         tree.add(options.attributes)?;
     }
