@@ -57,10 +57,10 @@ NETWORK_BENCH := PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) bench --be
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-arch realware lint static static-tools vm vm-guest bench soak flood install apparmor clean
+.PHONY: help build run test test-arch realware conformance lint static static-tools vm vm-guest bench soak flood install apparmor clean
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 build: ## build the program (target/debug/podprobe)
 	$(CARGO) build
@@ -90,6 +90,10 @@ test-arch: static-tools
 
 realware: ## real servers from Debian packages (fetched below target, not installed) run tests/pods, as root; SOFTWARE="nginx redis"
 	$(CARGO) test --test kubelet -- --ignored --nocapture $(or $(SOFTWARE),field_manifests::real)
+
+KIT ?= ../conformance-kit
+conformance: build ## upstream's node specs under a real control plane, as root; KIT=../conformance-kit (docs/conformance.md)
+	tests/conformance/run $(KIT) target/debug/podprobe
 
 KERNEL ?= 6.1-amd64 6.12-amd64 6.1-arm64
 # What a machine boots with: the static file of its architecture, and the program of tests/vm.
