@@ -151,17 +151,25 @@ impl Objects {
     /// Waits until something is known of each object and token of a pod of the API server, at most for `limit`, or until
     /// `cancel` is cancelled. The pod has usually come a moment before its objects.
     pub fn wait_until_known(&self, pod: &Pod, cancel: &Cancel, limit: Duration) {
-        if pod.source() != PodSource::Api {
-            return;
+        if pod.source() == PodSource::Api {
+            let (keys, tokens) = (references(pod), TokenKey::all_of(pod));
+            self.wait(cancel, limit, |of_api| of_api.knows(&keys, &tokens));
         }
-        let (keys, tokens) = (references(pod), TokenKey::all_of(pod));
-        let namespaces = [MASTER_NAMESPACE, pod.metadata.namespace.as_str()];
-        let knows = |of_api: &ApiObjects| {
-            of_api.knows(&keys, &tokens) && of_api.knows_services(&namespaces)
-        };
+    }
+
+    /// Waits until the services are known that a pod of the API server gets variables for, as [`Self::wait_until_known`]
+    /// waits.
+    pub fn wait_for_services(&self, pod: &Pod, cancel: &Cancel, limit: Duration) {
+        if pod.source() == PodSource::Api {
+            let namespaces = [MASTER_NAMESPACE, pod.metadata.namespace.as_str()];
+            self.wait(cancel, limit, |of_api| of_api.knows_services(&namespaces));
+        }
+    }
+
+    fn wait(&self, cancel: &Cancel, limit: Duration, is_known: impl Fn(&ApiObjects) -> bool) {
         let until = Instant::now() + limit;
         let mut state = self.lock();
-        while !knows(&state.of_api) && !cancel.is_cancelled() {
+        while !is_known(&state.of_api) && !cancel.is_cancelled() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
@@ -597,7 +605,6 @@ mod tests {
         let pod = pod_of(PodSource::Api, volumes);
         let key = TokenKey::all_of(&pod).pop_first().unwrap();
         let objects = Objects::default();
-        objects.put_services("default", Some(Vec::new()));
         let hour = Duration::from_secs(3600);
         objects.wait_until_known(&pod, &Cancel::default(), Duration::ZERO);
         let cancel = Cancel::default();
@@ -614,10 +621,17 @@ mod tests {
             objects.put_token(&key, Err(NoToken::Refused("no".to_owned())));
             waiting.join().unwrap();
         });
+        std::thread::scope(|scope| {
+            let wait = || objects.wait_for_services(&pod, &Cancel::default(), hour);
+            let waiting = scope.spawn(wait);
+            objects.put_services("default", Some(Vec::new()));
+            waiting.join().unwrap();
+        });
         let of_file = pod_of(
             PodSource::File,
             serde_json::json!([{"name": "v", "configMap": {"name": "b"}}]),
         );
         objects.wait_until_known(&of_file, &Cancel::default(), hour);
+        objects.wait_for_services(&of_file, &Cancel::default(), hour);
     }
 }

@@ -15,12 +15,12 @@ use serde_json::Value;
 
 use super::kept_objects::KeptObjects;
 use super::watches::{Watched, Watches};
-use crate::api::Pod;
 use crate::api::decode;
 use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind};
 use crate::api::references::references;
 use crate::api::service::Service;
 use crate::api::service_account::TokenKey;
+use crate::api::{Pod, PodUid};
 use crate::base::clock::Moment;
 use crate::cluster::client::Client;
 use crate::cluster::exchange::{Answer, Method, Request};
@@ -42,6 +42,8 @@ pub(super) struct PodObjects {
     store: Arc<Objects>,
     kept: KeptObjects,
     used: BTreeSet<ObjectKey>,
+    /// The pods of the last set, each with its generation and whether it ends. The same pods use the same.
+    seen: BTreeSet<(PodUid, Option<i64>, bool)>,
     /// The objects without a watch, with the moment of the next reading; None while a reading is under way.
     read: BTreeMap<ObjectKey, Option<Moment>>,
     tokens: Tokens,
@@ -56,6 +58,7 @@ impl PodObjects {
             store,
             kept: KeptObjects::open(kept),
             used: BTreeSet::new(),
+            seen: BTreeSet::new(),
             read: BTreeMap::new(),
             tokens: Tokens::default(),
             services: BTreeMap::new(),
@@ -64,6 +67,7 @@ impl PodObjects {
 
     /// Begins anew after a panic, without any watch. What the pods know stays.
     pub(super) fn doubt(&mut self) {
+        self.seen.clear();
         self.used.clear();
         self.read.clear();
         self.tokens = Tokens::default();
@@ -78,6 +82,17 @@ impl PodObjects {
         watches: &mut Watches,
         client: &mut Client,
     ) {
+        let seen = pods.iter().map(|pod| {
+            let metadata = &pod.metadata;
+            let is_ending = metadata.deletion_timestamp.is_some();
+            (pod.uid().clone(), metadata.generation, is_ending)
+        });
+        let seen: BTreeSet<_> = seen.collect();
+        // Most sets differ in the statuses of the pods alone.
+        if seen == self.seen && !seen.is_empty() {
+            return;
+        }
+        self.seen = seen;
         let keys = pods.iter().flat_map(|pod| references(pod));
         let used: BTreeSet<ObjectKey> = keys.filter(|key| selection(key).is_some()).collect();
         for key in self.used.difference(&used) {

@@ -48,8 +48,10 @@ use crate::pods::volumes::{
     Context, LimitedVolume, MountedVolumes, Outdated, VolumeError, Volumes,
 };
 
-/// Longest wait for the first answers about the objects of a pod of an API server.
-const OBJECTS: Duration = Duration::from_secs(1);
+/// Longest wait for the first answers about the objects of a pod of an API server. After it an event says what is missing.
+const OBJECTS: Duration = Duration::from_secs(10);
+/// Longest wait for the services of an API server. Without the link, they stay unknown.
+const SERVICES: Duration = Duration::from_secs(1);
 
 /// Turns pods into sandboxes and containers. Every method blocks for as long as the disk or the runtime does.
 pub struct KubeRuntime {
@@ -137,10 +139,11 @@ impl KubeRuntime {
         &self.volumes
     }
 
-    /// Waits until it is known which of the pod's objects exist, at most as long as a kubelet waits. Returns at once when
-    /// `cancel` is cancelled.
+    /// Waits until it is known which of the pod's objects exist, and for a shorter time until its services are known, without
+    /// which it can start. Returns at once when `cancel` is cancelled.
     pub fn wait_for_objects(&self, pod: &Pod, cancel: &Cancel) {
         self.objects.wait_until_known(pod, cancel, OBJECTS);
+        self.objects.wait_for_services(pod, cancel, SERVICES);
     }
 
     /// Makes the pod's volumes ready. Does nothing for volumes that are already ready.
