@@ -176,6 +176,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_gate_is_what_the_object_says_of_it() {
+        let conditions = serde_json::json!([
+            {"type": "a", "status": "True", "reason": "R", "message": "m", "lastProbeTime": null},
+            {"type": "other", "status": "True"}]);
+        let gates = serde_json::json!([{"conditionType": "a"}, {"conditionType": "gone"}, {"conditionType": "Ready"}]);
+        let pod =
+            crate::api::test_pods::pod("p").spec(serde_json::json!({"readinessGates": gates}));
+        let pod = pod
+            .edit(|raw| raw["status"]["conditions"] = conditions)
+            .build();
+        let gone = ConditionChange {
+            status: None,
+            ..change("gone", "", "")
+        };
+        assert_eq!(
+            ConditionChange::of_gates(&pod),
+            [change("a", "R", "m"), gone]
+        );
+    }
+
     #[track_caller]
     fn check(type_: &str, expected: Result<(), &str>) {
         let got = change(type_, "", "").check();

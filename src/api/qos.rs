@@ -69,6 +69,15 @@ mod tests {
     }
 
     #[test]
+    fn an_ephemeral_container_changes_no_class() {
+        let resources = json!({"limits": {"cpu": "1", "memory": "64Mi"}});
+        let spec = json!({"containers": [{"name": "a", "resources": resources}],
+            "ephemeralContainers": [{"name": "look"}]});
+        let pod = pod("p").spec(spec).build();
+        assert_eq!(QosClass::of(&pod).as_str(), "Guaranteed");
+    }
+
+    #[test]
     fn amounts_of_cpu_and_memory_decide() {
         check(json!({}), "BestEffort");
         check(

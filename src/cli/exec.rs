@@ -169,10 +169,7 @@ fn no_terminal(exec: &Exec, pod: &PodView, container: &str) -> Option<String> {
 }
 
 fn has_terminal(pod: &PodView, container: &str) -> bool {
-    let spec = &pod.object["spec"];
-    let lists = ["containers", "initContainers", "ephemeralContainers"];
-    let lists = lists.map(|list| spec[list].as_array());
-    let mut all = lists.into_iter().flatten().flatten();
+    let mut all = columns::every_container(pod);
     all.any(|c| c["name"] == container && c["tty"] == true)
 }
 

@@ -1,7 +1,7 @@
 //! The link to a cluster: what a node says to an API server, and what it reads there (kubelet-probes 6.5, 9.6–9.9).
 //!
-//! Invariants: nothing of what runs depends on the link. What is here so far decides, and uses no thread, descriptor,
-//! lock or clock: each part is a function of what the node knows and of what the API server has answered.
+//! Invariants: nothing of what runs depends on the link. Only [`link`] and [`client`] have a thread, descriptors and a
+//! clock; each other part is a function of what the node knows and of what the API server has answered.
 
 pub mod client;
 pub mod events;

@@ -115,6 +115,11 @@ impl Tokens {
         (old, new)
     }
 
+    /// Returns the tokens that are used.
+    pub fn keys(&self) -> impl Iterator<Item = &TokenKey> {
+        self.0.keys()
+    }
+
     /// Takes a token that an earlier daemon has kept. Returns true if it has expired; it is used all the same, because an
     /// expired token does no harm, and a pod without its file does not start.
     pub fn restore(

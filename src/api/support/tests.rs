@@ -38,7 +38,6 @@ fn check(path: &str, value: Value, expected: Kind) {
 #[test]
 fn a_field_that_a_container_would_miss_refuses() {
     for (field, value) in [
-        ("ephemeralContainers", json!([{"name": "i"}])),
         ("resourceClaims", json!([{"name": "c"}])),
         ("resources", json!({"limits": {"cpu": 1}})),
         ("hostUsers", json!(false)),
@@ -371,8 +370,31 @@ fn values_that_are_not_acted_on_yet_refuse() {
         let context = json!({"securityContext": {"seccompProfile": {"type": profile, "localhostProfile": "a.json"}}});
         assert!(refused(context.clone()).is_empty() && refused(container(context)).is_empty());
     }
+    let ephemeral = json!({"ephemeralContainers": [{"name": "look", "image": "i"}]});
+    assert_eq!(refused(ephemeral), ["spec.ephemeralContainers"]);
+    let token = json!({"serviceAccountToken": {"path": "t"}});
+    let volumes = json!([{"name": "v", "emptyDir": {}}, {"name": "t", "projected": {"sources": [{}, token]}}]);
+    assert_eq!(
+        refused(json!({ "volumes": volumes })),
+        ["spec.volumes[1].projected.sources[1].serviceAccountToken"]
+    );
     for medium in ["", "Memory"] {
         let dir = json!({"sizeLimit": "1Mi", "medium": medium});
         assert!(refused(json!({"volumes": [{ "emptyDir": dir }]})).is_empty());
+    }
+}
+
+/// An API server has service accounts, and adds ephemeral containers to pods that run.
+#[test]
+fn a_pod_of_an_api_server_has_what_a_file_cannot_have() {
+    let spec = json!({"ephemeralContainers": [{"name": "look", "image": "i"}], "volumes": [
+        {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]});
+    let pod = crate::api::test_pods::pod("p").spec(spec).build();
+    assert_eq!(unsupported_values(&pod, PodSource::Api), []);
+    for field in ["serviceAccountName", "serviceAccount"] {
+        let path = steps(&format!("spec.{field}"));
+        let of = |source| verdict(source, &path, &json!("robot"));
+        assert_eq!(of(PodSource::Api), Verdict::Fine);
+        assert!(matches!(of(PodSource::Controller), Verdict::Warn(_)));
     }
 }

@@ -849,6 +849,45 @@ fn volumes_of_objects() {
 }
 
 #[test]
+fn a_token_has_a_path_and_a_life() {
+    let token = |token: Value, expected: &[&str]| {
+        let sources = json!([{"serviceAccountToken": token}]);
+        check_volume(json!({"projected": {"sources": sources}}), expected);
+    };
+    let at = |field: &str| format!("v[0].projected.sources[0].serviceAccountToken.{field}");
+    token(json!({"path": "t", "expirationSeconds": 600}), &[]);
+    token(
+        json!({"path": "../t", "expirationSeconds": 599}),
+        &[
+            &format!(
+                "{}: Invalid value: 599: may not specify a duration less than 10 minutes",
+                at("expirationSeconds")
+            ),
+            &format!(
+                "{}: Invalid value: \"../t\": must not contain '..'",
+                at("path")
+            ),
+        ],
+    );
+    token(
+        json!({"expirationSeconds": 4_294_967_297_i64}),
+        &[
+            &format!(
+                "{}: Invalid value: 4294967297: may not specify a duration larger than 2^32 seconds",
+                at("expirationSeconds")
+            ),
+            &format!("{}: Required value", at("path")),
+        ],
+    );
+    let twice = json!([{"serviceAccountToken": {"path": "t", "expirationSeconds": 600}},
+        {"secret": {"name": "s", "items": [{"key": "k", "path": "t"}]}}]);
+    check_volume(
+        json!({"projected": {"sources": twice}}),
+        &["v[0].projected: Invalid value: \"s\": conflicting duplicate paths"],
+    );
+}
+
+#[test]
 fn files_of_a_downward_api_volume() {
     let file = |file: Value, expected: &[&str]| {
         let mut file = file;

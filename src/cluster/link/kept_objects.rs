@@ -1,32 +1,31 @@
 //! The ConfigMaps, Secrets and tokens that the API server has given, kept on the disk for a start without the link.
 //!
 //! Invariants: only root can read the records. A record is written when what it says has changed, and removed when no pod
-//! uses it. An object that is missing has no record. What cannot be read or written costs only the start without the
-//! link, and is said.
+//! uses it. An object that is missing has no record.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ring::digest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::Pod;
+use super::kept::Kept;
 use crate::api::objects::{ObjectKey, ObjectKind};
 use crate::api::service_account::TokenKey;
 use crate::base::json;
-use crate::base::record_directory::RecordDirectory;
 use crate::cluster::tokens::IssuedToken;
 
 /// Number of bytes of a digest that name a record.
 const ID: usize = 16;
+/// Word for a record in the log.
+const WHAT: &str = "the object";
 
 /// An object or a token as it is kept: one of the two.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Kept {
+struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     object: Option<KeptObject>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,6 +35,7 @@ struct Kept {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct KeptObject {
+    // The record is found by its id. Kind, namespace and name are for a person who looks at it.
     kind: ObjectKind,
     namespace: String,
     name: String,
@@ -46,6 +46,7 @@ struct KeptObject {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct KeptToken {
+    // As of an object: the first four fields are for a person.
     pod: String,
     service_account: String,
     audience: String,
@@ -57,39 +58,24 @@ struct KeptToken {
 }
 
 /// All kept objects and tokens.
-pub(super) struct KeptObjects {
-    /// None if the directory cannot be used.
-    records: Option<RecordDirectory<Kept>>,
-}
+pub(super) struct KeptObjects(Kept<Record>);
 
 impl KeptObjects {
     /// Reads what an earlier daemon has kept.
     pub(super) fn open(directory: PathBuf) -> Self {
-        let named = directory.display().to_string();
-        let records = RecordDirectory::open(directory);
-        let records = records.inspect_err(|e| {
-            log::error!(
-                "cannot read {named}: {e}; pods with ConfigMaps and Secrets start when the API server can be asked"
-            );
-        });
-        Self {
-            records: records.ok(),
-        }
-    }
-
-    fn get(&self, id: &str) -> Option<&Kept> {
-        self.records.as_ref()?.get(id)
+        let cost = "pods with ConfigMaps and Secrets start when the API server can be asked";
+        Self(Kept::open(directory, cost))
     }
 
     /// Returns the object as it was last.
     pub(super) fn object(&self, key: &ObjectKey) -> Option<Value> {
-        let kept = self.get(&id_of_object(key))?.object.as_ref()?;
+        let kept = self.0.get(&id_of_object(key))?.object.as_ref()?;
         json::from_slice(kept.content.as_bytes()).ok()
     }
 
     /// Returns the token that was issued last.
     pub(super) fn token(&self, key: &TokenKey) -> Option<IssuedToken> {
-        let kept = self.get(&id_of_token(key))?.token.as_ref()?;
+        let kept = self.0.get(&id_of_token(key))?.token.as_ref()?;
         Some(IssuedToken {
             token: kept.token.as_str().into(),
             life: Duration::from_secs(kept.life_seconds),
@@ -101,10 +87,10 @@ impl KeptObjects {
     pub(super) fn put(&mut self, key: &ObjectKey, object: Option<&Value>) {
         let id = id_of_object(key);
         let Some(object) = object else {
-            return self.remove(&id);
+            return self.0.remove(&id, WHAT);
         };
         let content = stripped(object).to_string();
-        let known = self.get(&id).and_then(|kept| kept.object.as_ref());
+        let known = self.0.get(&id).and_then(|kept| kept.object.as_ref());
         if known.is_some_and(|known| known.content == content) {
             return;
         }
@@ -114,11 +100,11 @@ impl KeptObjects {
             name: key.name.clone(),
             content,
         };
-        let record = Kept {
+        let record = Record {
             object: Some(object),
             token: None,
         };
-        self.write(&id, record, &key.to_string());
+        self.0.put(&id, record, &key.to_string());
     }
 
     /// Takes a token.
@@ -133,39 +119,22 @@ impl KeptObjects {
             life_seconds: issued.life.as_secs(),
             expires: expires.unwrap_or_default().as_secs(),
         };
-        let record = Kept {
+        let record = Record {
             object: None,
             token: Some(token),
         };
-        self.write(&id_of_token(key), record, "a token");
+        self.0.put(&id_of_token(key), record, "a token");
     }
 
-    /// Removes what none of these pods use. `used` has their objects.
-    pub(super) fn retain(&mut self, used: &BTreeSet<ObjectKey>, pods: &[Arc<Pod>]) {
-        let tokens = pods.iter().flat_map(|pod| TokenKey::all_of(pod));
-        let ids = tokens.map(|key| id_of_token(&key));
-        let ids: BTreeSet<String> = ids.chain(used.iter().map(id_of_object)).collect();
-        let known = self.records.iter().flat_map(|records| records.all().keys());
-        let unused: Vec<String> = known.filter(|id| !ids.contains(*id)).cloned().collect();
-        unused.iter().for_each(|id| self.remove(id));
-    }
-
-    fn write(&mut self, id: &str, record: Kept, what: &str) {
-        let Some(records) = &mut self.records else {
-            return;
-        };
-        if let Err(e) = records.put(id, record) {
-            log::warn!("cannot keep {what} for a start without the API server: {e}");
-        }
-    }
-
-    fn remove(&mut self, id: &str) {
-        let Some(records) = &mut self.records else {
-            return;
-        };
-        if let Err(e) = records.remove(id) {
-            log::warn!("cannot forget the object {id}: {e}");
-        }
+    /// Removes all but these objects and tokens, which are in use.
+    pub(super) fn retain<'k>(
+        &mut self,
+        objects: &BTreeSet<ObjectKey>,
+        tokens: impl Iterator<Item = &'k TokenKey>,
+    ) {
+        let objects = objects.iter().map(id_of_object);
+        let ids: BTreeSet<String> = objects.chain(tokens.map(id_of_token)).collect();
+        self.0.retain(WHAT, |id| ids.contains(id));
     }
 }
 
@@ -205,11 +174,12 @@ fn id(parts: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::sync::Arc;
 
     use serde_json::json;
 
     use super::*;
-    use crate::api::test_pods;
+    use crate::api::{Pod, test_pods};
 
     fn key(name: &str) -> ObjectKey {
         ObjectKey::new(ObjectKind::Secret, "default", name)
@@ -253,12 +223,12 @@ mod tests {
         assert_eq!(again.object(&key("a")).unwrap()["data"]["k"], "djI=");
         assert!(again.object(&key("b")).is_some() && again.object(&key("c")).is_none());
         assert_eq!(again.token(&token_key(&pod)), Some(issued()));
-        again.retain(&[key("a")].into(), std::slice::from_ref(&pod));
+        again.retain(&[key("a")].into(), [&token_key(&pod)].into_iter());
         let again = open();
         assert!(again.object(&key("a")).is_some() && again.object(&key("b")).is_none());
         assert!(again.token(&token_key(&pod)).is_some());
         let mut again = open();
-        again.retain(&BTreeSet::new(), &[]);
+        again.retain(&BTreeSet::new(), [].into_iter());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::kept::Kept;
 use crate::base::json;
-use crate::base::record_directory::RecordDirectory;
 use crate::cluster::reflector::Change;
 use crate::cluster::status::is_terminal;
 
@@ -24,33 +24,19 @@ struct KeptPod {
 }
 
 /// All kept pods, by their UIDs.
-pub(super) struct KeptPods {
-    /// None if the directory cannot be used.
-    records: Option<RecordDirectory<KeptPod>>,
-}
+pub(super) struct KeptPods(Kept<KeptPod>);
 
 impl KeptPods {
     /// Reads the pods that an earlier daemon has kept.
     pub(super) fn open(directory: PathBuf) -> Self {
-        let named = directory.display().to_string();
-        let records = RecordDirectory::open(directory);
-        let records = records.inspect_err(|e| {
-            log::error!(
-                "cannot read {named}: {e}; the pods of the API server start when it can be asked"
-            );
-        });
-        Self {
-            records: records.ok(),
-        }
+        let cost = "the pods of the API server start when it can be asked";
+        Self(Kept::open(directory, cost))
     }
 
     /// Returns the kept pods.
     pub(super) fn objects(&self) -> Vec<Value> {
-        let records = self
-            .records
-            .iter()
-            .flat_map(|records| records.all().values());
-        let objects = records.map(|kept| json::from_slice(kept.object.as_bytes()));
+        let records = self.0.all();
+        let objects = records.map(|(_, kept)| json::from_slice(kept.object.as_bytes()));
         objects.filter_map(Result::ok).collect()
     }
 
@@ -58,41 +44,26 @@ impl KeptPods {
     pub(super) fn observe(&mut self, change: &Change) {
         match change {
             Change::Added(object) | Change::Modified(object) => self.put(object),
-            Change::Deleted(object) => self.remove(uid_of(object)),
+            Change::Deleted(object) => self.0.remove(uid_of(object), "the pod"),
             Change::Replaced(objects) => {
-                let known = self.records.iter().flat_map(|records| records.all().keys());
-                let is_gone = |uid: &&String| objects.iter().all(|o| uid_of(o) != uid.as_str());
-                let gone: Vec<String> = known.filter(is_gone).cloned().collect();
-                gone.iter().for_each(|uid| self.remove(uid));
+                let is_there = |uid: &str| objects.iter().any(|o| uid_of(o) == uid);
+                self.0.retain("the pod", is_there);
                 objects.iter().for_each(|object| self.put(object));
             }
         }
     }
 
     fn put(&mut self, object: &Value) {
-        let Some(records) = &mut self.records else {
-            return;
-        };
         let uid = uid_of(object);
         let object = kept(object).to_string();
         // The UID becomes the name of a file.
         let is_name =
             !uid.is_empty() && uid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        if !is_name || records.get(uid).is_some_and(|known| known.object == object) {
+        if !is_name || self.0.get(uid).is_some_and(|known| known.object == object) {
             return;
         }
-        if let Err(e) = records.put(uid, KeptPod { object }) {
-            log::warn!("cannot keep the pod {uid} for a start without the API server: {e}");
-        }
-    }
-
-    fn remove(&mut self, uid: &str) {
-        let Some(records) = &mut self.records else {
-            return;
-        };
-        if let Err(e) = records.remove(uid) {
-            log::warn!("cannot forget the pod {uid}: {e}");
-        }
+        self.0
+            .put(uid, KeptPod { object }, &format!("the pod {uid}"));
     }
 }
 

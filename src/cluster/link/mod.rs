@@ -5,6 +5,7 @@
 //! next, and has its answer before it asks again. The thread is woken by the connection, by the bell and by the parts'
 //! times; it never sleeps for one of them alone.
 
+mod kept;
 mod kept_objects;
 mod kept_pods;
 mod objects;

@@ -114,7 +114,7 @@ impl PodObjects {
         self.used = used;
         self.use_services(pods, watches, client);
         self.use_tokens(now, pods);
-        self.kept.retain(&self.used, pods);
+        self.kept.retain(&self.used, self.tokens.keys());
     }
 
     fn use_services(&mut self, pods: &[Arc<Pod>], watches: &mut Watches, client: &mut Client) {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::ContainerId;
 use crate::net::network::{Bandwidth, PortMapping};
 
 /// Labels or annotations. The runtime stores them, returns them with the status, and never interprets them.
@@ -306,7 +307,7 @@ pub struct ContainerConfig {
     pub termination_message: Option<TerminationMessage>,
     /// The container whose processes this one sees (CRI `NamespaceMode_TARGET`); None if the pod's namespaces decide. It
     /// has an effect only where containers have process namespaces of their own.
-    pub processes_of: Option<super::ContainerId>,
+    pub processes_of: Option<ContainerId>,
     /// Labels of the container, see [`Labels`].
     pub labels: Labels,
     /// Annotations of the container, see [`Labels`].

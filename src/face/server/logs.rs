@@ -15,8 +15,8 @@ use super::request::Request;
 use super::response::TEXT;
 use crate::base::clock::Time;
 use crate::engine::runtime::logs::{LogError, LogOptions, LogReader, LogStream, Progress};
-use crate::face::views::PodView;
 use crate::face::views::log_instance::attempt;
+use crate::face::views::{PodView, columns};
 
 /// Time between two reads of a log that is followed.
 const POLL: Duration = Duration::from_millis(100);
@@ -136,14 +136,7 @@ fn stream(request: &Request) -> Result<LogStream, Refusal> {
 }
 
 fn has_container(pod: &PodView, name: &str) -> bool {
-    let spec = &pod.object["spec"];
-    let lists = ["containers", "initContainers", "ephemeralContainers"];
-    lists
-        .map(|list| spec[list].as_array())
-        .into_iter()
-        .flatten()
-        .flatten()
-        .any(|c| c["name"] == name)
+    columns::every_container(pod).any(|c| c["name"] == name)
 }
 
 /// Answers a request for a container's log.

@@ -135,6 +135,12 @@ pub fn ephemeral_containers(view: &PodView) -> Vec<&str> {
     names_in(view, "ephemeralContainers").collect()
 }
 
+/// Returns every container in the pod's spec.
+pub fn every_container(view: &PodView) -> impl Iterator<Item = &Value> {
+    let lists = ["containers", "initContainers", "ephemeralContainers"];
+    lists.into_iter().flat_map(|list| listed(view, list))
+}
+
 fn names_in<'a>(view: &'a PodView, list: &str) -> impl Iterator<Item = &'a str> {
     listed(view, list).filter_map(|c| c["name"].as_str())
 }

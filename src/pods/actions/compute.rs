@@ -362,6 +362,19 @@ mod tests {
         );
         assert_eq!(started(&pod, json!([]), true, &["look".to_owned()]), [1]);
         assert_eq!(started(&pod, json!([]), false, &[]), [0; 0], "no sandbox");
+        let input = json!({"statuses": [of("c", "exited"), of("look", "running")],
+            "sandbox": {"present": true, "ready": true, "ip": "10.0.0.1"}});
+        let removed = compute(&Inputs {
+            pod: &pod,
+            status: &status(&pod, &input),
+            liveness: &|_| None,
+            startup: &|_| None,
+            restart_all: true,
+            ended_before: &[],
+            asked: &[],
+        });
+        let removed: Vec<&str> = removed.remove.iter().map(|r| r.name.as_str()).collect();
+        assert_eq!(removed, ["c"], "it goes on when all others start anew");
         pod.metadata.deletion_timestamp = Some("2026-11-22T00:00:00Z".to_owned());
         assert_eq!(started(&pod, json!([]), true, &[]), [0; 0]);
     }

@@ -207,8 +207,9 @@ impl Syncer {
         }
     }
 
-    /// Starts ephemeral containers, then init containers, then regular containers, in order. If a plain init container does not start, the
-    /// containers after it are not started. A sidecar that does not start is skipped, and tried again at the next sync.
+    /// Starts ephemeral containers, then init containers, then regular containers, in order. If a plain init container
+    /// does not start, the containers after it are not started. A sidecar that does not start is skipped, and tried again
+    /// at the next sync.
     fn start_all(
         &self,
         pod: &Pod,
