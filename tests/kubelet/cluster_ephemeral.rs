@@ -67,13 +67,18 @@ fn an_ephemeral_container_sees_the_processes_of_its_target() {
         create(server, &day, "web", HEEDS_TERM);
         wait_ready(server, "web");
         let target = json!({"targetContainerName": "c"});
-        let script = "tr '\\0' ' ' </proc/1/cmdline; sleep 100000";
+        let script = "tr '\\0' ' ' </proc/1/cmdline; echo; echo own pid $$; sleep 100000";
         add(server, "web", "look", script, target.clone());
         server.wait_for_pod("web", |pod| runs(pod, "look"));
-        crate::support::wait_until("the command of the target", || {
-            day.says(&["logs", "web", "-c", "look"])
-                .contains("/starts/web")
+        crate::support::wait_until("the pids", || {
+            day.says(&["logs", "web", "-c", "look"]).contains("own pid")
         });
+        let said = day.says(&["logs", "web", "-c", "look"]);
+        assert!(said.contains("/starts/web"), "{said}");
+        assert!(
+            !said.contains("own pid 1\n"),
+            "it has a namespace of its own: {said}"
+        );
         let unknown = json!({"targetContainerName": "none"});
         add(server, "web", "lost", "true", unknown);
         let waits = |pod: &Value| {

@@ -39,6 +39,19 @@ fn web() -> Pod {
     test_pods::pod("web").uid("u").spec(spec).build()
 }
 
+/// Container metrics are of the containers that a pod is made of.
+#[test]
+fn an_ephemeral_container_is_not_among_the_containers() {
+    let spec = json!({"containers": [{"name": "c", "image": "web"}],
+        "ephemeralContainers": [{"name": "look", "image": "busybox"}]});
+    let pod = test_pods::pod("web").uid("u").spec(spec).build();
+    let text = text(&pod, &status(json!({"phase": "Running"})));
+    assert!(
+        text.contains(r#"container="c""#) && !text.contains("look"),
+        "{text}"
+    );
+}
+
 #[test]
 fn a_pod_that_runs_again_after_it_was_killed_for_memory() {
     let status = status(
