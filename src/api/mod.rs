@@ -25,6 +25,7 @@ pub mod qos;
 pub mod quantity;
 pub mod raw_object;
 pub mod references;
+pub mod review;
 pub mod service;
 pub mod service_account;
 pub mod source;

@@ -93,6 +93,13 @@ impl Layout {
         self.lib_dir().join("checkpoint.json")
     }
 
+    /// `/var/lib/podprobe/server.crt` and `/var/lib/podprobe/server.key`: the certificate that the server has made for
+    /// itself, and its key.
+    pub fn server_certificate(&self) -> (PathBuf, PathBuf) {
+        let dir = self.lib_dir();
+        (dir.join("server.crt"), dir.join("server.key"))
+    }
+
     /// `/etc/cni/net.d`: the CNI configurations, unless the configuration names another directory.
     pub fn cni_conf_dir(&self) -> PathBuf {
         self.root.join("etc/cni/net.d")

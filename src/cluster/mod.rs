@@ -12,5 +12,6 @@ pub mod mirror_pods;
 pub mod node;
 pub mod pods;
 pub mod reflector;
+pub mod reviews;
 pub mod status;
 pub mod tokens;

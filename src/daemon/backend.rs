@@ -17,6 +17,7 @@ use crate::base::change_feed::Aspect;
 use crate::base::clock::Moment;
 use crate::base::paths::Layout;
 use crate::base::threads::Roster;
+use crate::cluster::link::ReviewDesk;
 use crate::daemon::settings::Settings;
 use crate::engine::images::manager::ImageWaitReason;
 use crate::engine::images::{ImagePull, ImageStore, PullStage};
@@ -65,6 +66,8 @@ pub(super) struct DaemonBackend {
     pub(super) evictions: Arc<Evictions>,
     pub(super) restarts: Arc<Restarts>,
     pub(super) counted: Counted,
+    /// The questions about clients for the API server.
+    pub(super) reviews: Arc<ReviewDesk>,
     /// Progress of the sync loop.
     pub(super) heartbeat: Arc<Heartbeat>,
     /// Progress of the long-lived threads except the sync loop and the thread of PLEG.

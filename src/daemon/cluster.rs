@@ -1,15 +1,17 @@
 //! The node as the link to a cluster tells of it, and the start of the link.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::backend::DaemonBackend;
 use super::machine;
+use crate::api::review::{NoReview, User};
 use crate::base::clock::boot_id;
 use crate::cluster::link::NodeSource;
 use crate::cluster::node::facts::{EXTEND_WEB_SOCKETS, NodeFacts, NodeImage, Resources};
 use crate::cluster::node::status::Health;
 use crate::engine::stats::Disk;
-use crate::face::server::Health as _;
+use crate::face::server::{Health as _, Reviews};
 use crate::pods::container_config::huge_pages_by_size;
 
 /// The version of Kubernetes whose kubelet podprobe stands for. A control plane refuses a node whose version is too far from
@@ -18,6 +20,16 @@ const KUBELET_VERSION: &str = "v1.36.2";
 
 /// The node, asked for by the link at each computation of its status.
 pub(super) struct ClusterNode(pub(super) Arc<DaemonBackend>);
+
+impl Reviews for DaemonBackend {
+    fn user_of(&self, token: &str, from: Option<IpAddr>) -> Result<Option<User>, NoReview> {
+        self.reviews.user_of(token, from)
+    }
+
+    fn may(&self, user: &User, verb: &str, subresource: &str) -> Result<bool, NoReview> {
+        self.reviews.may(user, verb, subresource)
+    }
+}
 
 impl NodeSource for ClusterNode {
     fn facts(&self) -> NodeFacts {

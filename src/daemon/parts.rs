@@ -21,7 +21,7 @@ use crate::api::sysctls::SysctlAllowlist;
 use crate::api::{PodSource, PodUid};
 use crate::base::clock::Moment;
 use crate::base::paths::Layout;
-use crate::cluster::link;
+use crate::cluster::link::{self, ReviewDesk};
 use crate::daemon::settings::Settings;
 use crate::engine::images::ImageStore;
 use crate::engine::images::manager::{ImageManager, ImageService, NoRegistry, Puller};
@@ -199,6 +199,10 @@ impl Made {
             evictions: shared.evictions.clone(),
             restarts: shared.restarts.clone(),
             counted: shared.counted.clone(),
+            reviews: Arc::new(ReviewDesk::new(
+                settings.node_name.clone(),
+                settings.review_lifetimes(),
+            )),
             heartbeat: Arc::default(),
             roster: Arc::default(),
         }
@@ -272,6 +276,7 @@ impl Made {
             workers: self.workers.clone(),
             feed: pods.feed.clone(),
             recorder: pods.recorder.clone(),
+            reviews: backend.reviews.clone(),
             outlet,
         })
     }

@@ -27,7 +27,7 @@ use crate::base::paths::Layout;
 use crate::base::remove_tree::remove_tree;
 use crate::base::threads::Roster;
 use crate::cluster::link::{self, Link};
-use crate::daemon::settings::Settings;
+use crate::daemon::settings::{AuthorizationMode, Settings};
 use crate::engine::images::ImageStore;
 use crate::engine::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
 use crate::engine::runtime::Runtime;
@@ -36,7 +36,7 @@ use crate::engine::shims;
 use crate::engine::shims::app_armor::load::{self, Loaded};
 use crate::engine::shims::app_armor::{AppArmor, RUNTIME_DEFAULT};
 use crate::engine::shims::exits::ExitListener;
-use crate::face::server::{self, CredentialFiles, Server, ServerConfig};
+use crate::face::server::{self, CredentialFiles, Host, Server, ServerConfig, Webhooks};
 use crate::face::views::history::NODE_RESTARTED;
 use crate::net::network::{self, NetworkKind, Networks};
 use crate::net::proxy::auto::{self, Auto};
@@ -405,15 +405,17 @@ fn own_ports(settings: &Settings) -> Vec<OwnPort> {
         what: what.to_owned(),
     };
     let local = |port: Option<u16>| port.map(|port| (Ipv4Addr::LOCALHOST, port).into());
-    let server = server_config(settings);
     let all = [
         (
             settings.healthz_bind_address,
             "the health of services (healthzBindAddress)",
         ),
-        (local(server.health), "the daemon's health (healthzPort)"),
-        (local(server.read_only), "the server (readOnlyPort)"),
-        (server.main.map(|(at, _)| at), "the server (port)"),
+        (
+            local(settings.healthz_port),
+            "the daemon's health (healthzPort)",
+        ),
+        (local(settings.read_only_port), "the server (readOnlyPort)"),
+        (main_address(settings), "the server (port)"),
     ];
     let taken = all.into_iter().filter_map(|(at, what)| Some((at?, what)));
     taken.map(|(at, what)| own(at, what)).collect()
@@ -446,25 +448,40 @@ fn start_server(
     layout: &Layout,
     backend: Arc<DaemonBackend>,
 ) -> Result<Server, DaemonError> {
-    let server = server::spawn(&layout.socket(), server_config(settings), backend)?;
+    let server = server::spawn(&layout.socket(), server_config(settings, layout), backend)?;
     Ok(server)
 }
 
-fn server_config(settings: &Settings) -> ServerConfig {
-    let files = || {
-        Some(CredentialFiles {
-            certificate: settings.tls_cert_file.clone()?,
-            key: settings.tls_private_key_file.clone()?,
-            client_ca: settings.client_ca_file.clone(),
-            token: settings.bearer_token_file.clone(),
-        })
-    };
+/// Returns the address of the port with TLS.
+fn main_address(settings: &Settings) -> Option<SocketAddr> {
     let at = |port: u16| SocketAddr::new(settings.address, port);
+    settings.port.map(at)
+}
+
+fn server_config(settings: &Settings, layout: &Layout) -> ServerConfig {
+    let of_user = settings.tls_cert_file.clone();
+    let made_for = of_user.is_none().then(|| Host {
+        name: settings.node_name.clone(),
+        address: settings.node_ip,
+    });
+    let pair = of_user.zip(settings.tls_private_key_file.clone());
+    let (certificate, key) = pair.unwrap_or_else(|| layout.server_certificate());
+    let files = CredentialFiles {
+        certificate,
+        key,
+        client_ca: settings.client_ca_file.clone(),
+        token: settings.bearer_token_file.clone(),
+        made_for,
+    };
     ServerConfig {
         health: settings.healthz_port,
         read_only: settings.read_only_port,
-        main: settings.port.map(at).zip(files()),
+        main: main_address(settings).map(|at| (at, files)),
         debugging: settings.enable_debugging_handlers,
+        webhooks: Webhooks {
+            authentication: settings.token_webhook,
+            authorization: settings.authorization_mode == AuthorizationMode::Webhook,
+        },
     }
 }
 

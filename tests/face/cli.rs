@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -16,6 +17,7 @@ use nix::sys::termios::tcgetattr;
 use nix::unistd::Pid;
 use podprobe::api::conditions::{ConditionChange, ConditionStatus};
 use podprobe::api::objects::ObjectKind;
+use podprobe::api::review::{NoReview, User};
 use podprobe::api::{PodUid, ProbeType};
 use podprobe::base::cancel::Cancel;
 use podprobe::base::clock::Time;
@@ -29,7 +31,7 @@ use podprobe::face::server::protocol::{
 };
 use podprobe::face::server::{
     self, ContainerFiles, Containers, Health, Metrics, Registry, RequestError, Requests, Resources,
-    Server, ServerConfig, Shown, SummaryError, Unreachable,
+    Reviews, Server, ServerConfig, Shown, SummaryError, Unreachable,
 };
 use podprobe::face::views::ProbeReport;
 use podprobe::face::views::history::{PodHistory, RunOutcome};
@@ -288,6 +290,17 @@ impl Containers for Fake {
 
     fn log_dir(&self) -> PathBuf {
         PathBuf::from("/nowhere")
+    }
+}
+
+/// No cluster: nobody is asked.
+impl Reviews for Fake {
+    fn user_of(&self, _: &str, _: Option<IpAddr>) -> Result<Option<User>, NoReview> {
+        Err(NoReview::NoConnection)
+    }
+
+    fn may(&self, _: &User, _: &str, _: &str) -> Result<bool, NoReview> {
+        Err(NoReview::NoConnection)
     }
 }
 

@@ -18,20 +18,32 @@ pub(crate) const HEEDS_TERM: &str = "trap 'exit 0' TERM; while :; do sleep 0.05;
 
 /// Runs a test with an API server and a daemon that is its node.
 pub(crate) fn in_a_cluster(test: impl FnOnce(&ApiServer, Day<'_>)) {
+    in_a_cluster_with(|_| json!({}), test);
+}
+
+/// Runs a test with an API server and a daemon that is its node, with more keys in its configuration.
+pub(crate) fn in_a_cluster_with(
+    more: impl FnOnce(&ApiServer) -> Value,
+    test: impl FnOnce(&ApiServer, Day<'_>),
+) {
     support::on(RuntimeChoice::Embedded, |node| {
         let Some(server) = ApiServer::start() else {
             return;
         };
-        join(node, &server);
+        join(node, &server, more(&server));
         let day = Day::begin(node);
         test(&server, day);
     });
 }
 
-fn join(node: &Node, server: &ApiServer) {
-    let config = json!({"healthzBindAddress": "", "healthzPort": 0, "nodeIP": "127.0.0.1",
+fn join(node: &Node, server: &ApiServer, more: Value) {
+    let mut config = json!({"healthzBindAddress": "", "healthzPort": 0, "nodeIP": "127.0.0.1",
         "kubeconfig": server.kubeconfig_with_token(),
         "registerWithTaints": [{"key": "edge", "value": "yes", "effect": "NoSchedule"}]});
+    let (Some(all), Value::Object(more)) = (config.as_object_mut(), more) else {
+        unreachable!("both are objects");
+    };
+    all.extend(more);
     fs::write(node.layout.config_file(), config.to_string()).unwrap();
 }
 
@@ -313,7 +325,7 @@ fn an_api_server_without_initial_lists_is_listed() {
             return;
         };
         server.without_watch_list();
-        join(node, &server);
+        join(node, &server, json!({}));
         let day = Day::begin(node);
         create(&server, &day, "web", FOREVER);
         wait_ready(&server, "web");

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod cluster_client;
+mod cluster_clients;
 mod cluster_ephemeral;
 mod cluster_objects;
 mod day;

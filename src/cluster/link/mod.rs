@@ -10,6 +10,7 @@ mod kept_objects;
 mod kept_pods;
 mod objects;
 mod occurrences;
+mod reviews;
 mod statuses;
 mod watches;
 
@@ -40,6 +41,7 @@ use super::node::registration::Registration;
 use super::node::status::Health;
 use super::pods::ApiPods;
 use super::reflector::{Change, Selection};
+use super::reviews::QuestionId;
 use crate::api::objects::ObjectKey;
 use crate::api::service_account::TokenKey;
 use crate::api::{Pod, PodSource, PodUid};
@@ -53,6 +55,8 @@ use crate::pods::manager::PodManager;
 use crate::pods::sources::Outlet;
 use crate::pods::status::StatusManager;
 use crate::pods::workers::{PodWorkers, WorkerStage};
+
+pub use reviews::ReviewDesk;
 
 /// Stack of the thread. Objects of the API are trees of values.
 const STACK: usize = 1 << 20;
@@ -89,6 +93,8 @@ pub struct Deps {
     pub feed: Arc<ChangeFeed>,
     /// The recorder of events.
     pub recorder: Arc<Recorder>,
+    /// The desk of questions about the server's clients.
+    pub reviews: Arc<ReviewDesk>,
     /// The way to the sync loop.
     pub outlet: Outlet,
 }
@@ -110,6 +116,7 @@ impl Link {
         let bell = Arc::new(Bell::new()?);
         deps.feed.ring(bell.clone());
         deps.workers.ring(bell.clone());
+        deps.reviews.ring(bell.clone());
         let mut state = State::new(deps, stopped, bell.clone(), Moment::now());
         let mut has_begun = false;
         let thread = roster.spawn("cluster", STACK, move |pulse, panicked| {
@@ -152,6 +159,7 @@ enum Asker {
     Mirror(String),
     Object(ObjectKey),
     Token(TokenKey),
+    Review(QuestionId),
 }
 
 /// The state of the thread.
@@ -228,6 +236,7 @@ impl State {
         let name = self.deps.node_name.as_str();
         self.client = Client::new(self.deps.kubeconfig.clone(), self.bell.clone(), now);
         self.askers.clear();
+        self.deps.reviews.give_up();
         self.registration = Registration::new(name);
         self.lease = Lease::new(name);
         self.watches = Watches::default();
@@ -252,8 +261,10 @@ impl State {
         self.gather_events(now);
         self.wake_at = now + LONGEST;
         if !self.client.is_connected() {
+            self.deps.reviews.give_up();
             return;
         }
+        self.ask_for_reviews(now);
         for (what, change) in self.watches.tick(now, &mut self.client) {
             self.observe(now, what, change);
         }
@@ -299,7 +310,8 @@ impl State {
             | Asker::Status(_)
             | Asker::Mirror(_)
             | Asker::Object(_)
-            | Asker::Token(_) => Urgency::Usual,
+            | Asker::Token(_)
+            | Asker::Review(_) => Urgency::Usual,
         };
         let id = self.client.call(now, request, urgency);
         self.askers.insert(id, asker);
@@ -349,6 +361,7 @@ impl State {
             }
             Asker::Object(key) => self.objects.answered(now, &key, answer),
             Asker::Token(key) => self.objects.token_answered(now, &key, answer, random),
+            Asker::Review(id) => self.deps.reviews.answered(now, id, answer),
             Asker::Status(uid) => {
                 let Some(pod) = self.published().into_iter().find(|pod| pod.uid == uid) else {
                     return;
@@ -466,6 +479,14 @@ impl State {
             self.call(now, Asker::Token(key), &request);
         }
         let deadline = self.objects.deadline();
+        self.wake_by(deadline);
+    }
+
+    fn ask_for_reviews(&mut self, now: Moment) {
+        for (id, request) in self.deps.reviews.next(now) {
+            self.call(now, Asker::Review(id), &request);
+        }
+        let deadline = self.deps.reviews.deadline();
         self.wake_by(deadline);
     }
 

@@ -56,16 +56,14 @@ pub enum SettingsError {
         "maxParallelImagePulls cannot be larger than 1 unless serializeImagePulls is set to false"
     )]
     ParallelPulls,
-    /// The configuration has a port that needs a certificate, but no certificate.
+    /// The configuration names a certificate without its key, or a key without its certificate.
     #[error(
-        "port {port} needs tlsCertFile and tlsPrivateKeyFile: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out cert.pem -subj /CN={node_name} makes a pair"
+        "tlsCertFile and tlsPrivateKeyFile belong together: set both, or neither, and the server makes a pair of its own"
     )]
-    NoTls {
-        /// Number of the port.
-        port: u16,
-        /// Name of the node.
-        node_name: String,
-    },
+    HalfAPair,
+    /// The configuration asks an API server about clients, but names no API server.
+    #[error("{0} needs kubeconfig: a node that stands alone has no API server to ask")]
+    NoCluster(&'static str),
     /// The configuration has a port with this number, but no way for a client to authenticate.
     #[error(
         "port {0} needs authentication.x509.clientCAFile or authentication.bearerTokenFile: without one of them nobody could be let in"

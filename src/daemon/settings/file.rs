@@ -10,13 +10,14 @@ use serde::Deserialize;
 
 use super::error::{FileError, SettingsError};
 use super::values::{
-    absolute_path, address, addresses, bind_address, check_frequency, check_node_name,
-    check_runtime, domain, gc_age, headers, hosts, log_files, log_size, max_pods, network_choice,
-    node_labels, node_name_or_empty, on_progress_deadline, parallel_pulls, path_or_none, paths,
-    percent, pids_limit, pod_url, port_or_none, proxy_mode, ranges, restart_period, runtime,
-    runtime_classes, swap_behavior, sync_frequency, sysctl_patterns, taints,
+    absolute_path, address, addresses, authorization_mode, bind_address, check_frequency,
+    check_node_name, check_runtime, domain, gc_age, headers, hosts, log_files, log_size, max_pods,
+    network_choice, node_labels, node_name_or_empty, on_progress_deadline, parallel_pulls,
+    path_or_none, paths, percent, pids_limit, pod_url, port_or_none, proxy_mode, ranges,
+    restart_period, review_lifetime, runtime, runtime_classes, swap_behavior, sync_frequency,
+    sysctl_patterns, taints,
 };
-use super::{Overrides, Settings};
+use super::{AuthorizationMode, Overrides, Settings};
 use crate::api::cidr::Cidr;
 use crate::api::decode;
 use crate::base::http_client::WebUrl;
@@ -83,6 +84,7 @@ pub(super) struct File {
     #[serde(deserialize_with = "path_or_none")]
     tls_private_key_file: Option<Option<PathBuf>>,
     authentication: Authentication,
+    authorization: Authorization,
     #[serde(deserialize_with = "port_or_none")]
     read_only_port: Option<Option<u16>>,
     enable_debugging_handlers: Option<bool>,
@@ -143,8 +145,34 @@ pub(super) struct MemorySwap {
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct Authentication {
     x509: X509,
+    webhook: TokenWebhook,
     #[serde(deserialize_with = "path_or_none")]
     bearer_token_file: Option<Option<PathBuf>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct TokenWebhook {
+    enabled: Option<bool>,
+    #[serde(rename = "cacheTTL", deserialize_with = "review_lifetime")]
+    cache_ttl: Option<Duration>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(super) struct Authorization {
+    #[serde(deserialize_with = "authorization_mode")]
+    mode: Option<AuthorizationMode>,
+    webhook: AccessWebhook,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct AccessWebhook {
+    #[serde(rename = "cacheAuthorizedTTL", deserialize_with = "review_lifetime")]
+    cache_authorized_ttl: Option<Duration>,
+    #[serde(rename = "cacheUnauthorizedTTL", deserialize_with = "review_lifetime")]
+    cache_unauthorized_ttl: Option<Duration>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -209,17 +237,35 @@ impl File {
         let client_ca_file = client_ca_file.unwrap_or(d.client_ca_file);
         let bearer_token_file = self.authentication.bearer_token_file;
         let bearer_token_file = bearer_token_file.unwrap_or(d.bearer_token_file);
-        if let Some(port) = port {
-            if tls_cert_file.is_none() || tls_private_key_file.is_none() {
-                return Err(SettingsError::NoTls { port, node_name });
+        let kubeconfig = self.kubeconfig.unwrap_or(d.kubeconfig);
+        // In a cluster the defaults are those of a kubelet. A node that stands alone has nobody to ask.
+        let webhook = self.authentication.webhook;
+        let token_webhook = webhook.enabled.unwrap_or(kubeconfig.is_some());
+        let authorization_mode = self.authorization.mode.unwrap_or(match kubeconfig {
+            Some(_) => AuthorizationMode::Webhook,
+            None => AuthorizationMode::AlwaysAllow,
+        });
+        if kubeconfig.is_none() {
+            if token_webhook {
+                return Err(SettingsError::NoCluster("authentication.webhook.enabled"));
             }
-            if client_ca_file.is_none() && bearer_token_file.is_none() {
+            if authorization_mode == AuthorizationMode::Webhook {
+                return Err(SettingsError::NoCluster("authorization.mode Webhook"));
+            }
+        }
+        if tls_cert_file.is_some() != tls_private_key_file.is_some() {
+            return Err(SettingsError::HalfAPair);
+        }
+        if let Some(port) = port {
+            let has_clients = client_ca_file.is_some() || bearer_token_file.is_some();
+            if !has_clients && !token_webhook {
                 return Err(SettingsError::NoClients(port));
             }
         }
+        let of_access = self.authorization.webhook;
         Ok(Settings {
             node_name,
-            kubeconfig: self.kubeconfig.unwrap_or(d.kubeconfig),
+            kubeconfig,
             register_with_taints: self.register_with_taints.unwrap_or(d.register_with_taints),
             static_pod_path: overrides
                 .static_pod_path
@@ -258,6 +304,13 @@ impl File {
             tls_private_key_file,
             client_ca_file,
             bearer_token_file,
+            token_webhook,
+            authorization_mode,
+            token_ttl: webhook.cache_ttl.unwrap_or(d.token_ttl),
+            authorized_ttl: of_access.cache_authorized_ttl.unwrap_or(d.authorized_ttl),
+            unauthorized_ttl: of_access
+                .cache_unauthorized_ttl
+                .unwrap_or(d.unauthorized_ttl),
             read_only_port: self.read_only_port.unwrap_or(d.read_only_port),
             enable_debugging_handlers: self
                 .enable_debugging_handlers

@@ -24,6 +24,7 @@ use crate::base::json;
 use crate::base::paths::Layout;
 use crate::base::sys::cgroup_mounts::is_pure_v2;
 use crate::cluster::node::facts::Taint;
+use crate::cluster::reviews::Lifetimes;
 use crate::engine::images::ImageGcPolicy;
 use crate::engine::images::manager::Parallel;
 use crate::engine::images::registry::Registries;
@@ -96,19 +97,35 @@ pub struct Settings {
     pub healthz_port: Option<u16>,
     /// `address`: the address that the server listens on with `port`.
     pub address: IpAddr,
-    /// `port`: the port where the server answers with TLS; it needs `tlsCertFile` and `tlsPrivateKeyFile`, and a
-    /// client CA or a token; 0 means that the server does not listen.
+    /// `port`: the port where the server answers with TLS; it needs a client CA or a token, or a cluster; 0 means that
+    /// the server does not listen.
     pub port: Option<u16>,
-    /// `tlsCertFile`: the certificate of the server on `port`, with the intermediate ones, in PEM.
+    /// `tlsCertFile`: the certificate of the server on `port`, with the intermediate ones, in PEM; empty means that the
+    /// server makes one and signs it itself.
     pub tls_cert_file: Option<PathBuf>,
     /// `tlsPrivateKeyFile`: the key of `tlsCertFile`, in PEM, in a file that only its owner can read.
     pub tls_private_key_file: Option<PathBuf>,
     /// `authentication.x509.clientCAFile`: certificate authorities, in PEM; a client on `port` with a certificate of
-    /// one of them may do everything.
+    /// one of them may do everything, or in a cluster what `authorization.mode` allows.
     pub client_ca_file: Option<PathBuf>,
     /// `authentication.bearerTokenFile`: a file with a token of 16 to 4096 characters, which only its owner can read;
     /// a client that sends the token on `port` may do everything.
     pub bearer_token_file: Option<PathBuf>,
+    /// `authentication.webhook.enabled`: true if the API server is asked who has a token that a client sends on `port`;
+    /// null means true in a cluster, and false on a node that stands alone.
+    pub token_webhook: bool,
+    /// `authorization.mode`: `Webhook` if the API server is asked what a client on `port` may do, or `AlwaysAllow`; null
+    /// means `Webhook` in a cluster, and `AlwaysAllow` on a node that stands alone
+    /// ([A node of a cluster](cluster.md#who-may-ask-the-node)).
+    pub authorization_mode: AuthorizationMode,
+    /// `authentication.webhook.cacheTTL`: the time for which the user of a token is remembered; 0s to 24h.
+    pub token_ttl: Duration,
+    /// `authorization.webhook.cacheAuthorizedTTL`: the time for which it is remembered that a user may do something; 0s
+    /// to 24h.
+    pub authorized_ttl: Duration,
+    /// `authorization.webhook.cacheUnauthorizedTTL`: the time for which it is remembered that a user may not do
+    /// something; 0s to 24h.
+    pub unauthorized_ttl: Duration,
     /// `readOnlyPort`: the port on 127.0.0.1 where every client gets metrics, pods and the status page; 0 means that
     /// the server does not listen.
     pub read_only_port: Option<u16>,
@@ -174,6 +191,15 @@ pub struct Settings {
     pub written: Option<Arc<Value>>,
 }
 
+/// The value of `authorization.mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthorizationMode {
+    /// Whoever has authenticated may do everything.
+    AlwaysAllow,
+    /// The API server is asked.
+    Webhook,
+}
+
 /// The file with every key and its default.
 const SHIPPED: &str = include_str!("../../../config/config.json");
 impl Default for Settings {
@@ -206,6 +232,11 @@ impl Default for Settings {
             tls_private_key_file: None,
             client_ca_file: None,
             bearer_token_file: None,
+            token_webhook: false,
+            authorization_mode: AuthorizationMode::AlwaysAllow,
+            token_ttl: Duration::from_secs(120),
+            authorized_ttl: Duration::from_secs(300),
+            unauthorized_ttl: Duration::from_secs(30),
             read_only_port: None,
             enable_debugging_handlers: true,
             allow_probe_hosts: Vec::new(),
@@ -246,6 +277,15 @@ pub struct Overrides {
 }
 
 impl Settings {
+    /// Returns the times for which answers of the API server about clients are good.
+    pub const fn review_lifetimes(&self) -> Lifetimes {
+        Lifetimes {
+            token: self.token_ttl,
+            authorized: self.authorized_ttl,
+            unauthorized: self.unauthorized_ttl,
+        }
+    }
+
     /// Returns the addresses at which podprobe itself answers DNS queries: the tenth address of each range of
     /// services. The list is empty if `clusterDNS` names other resolvers, if there is no `clusterDomain`, or if the node
     /// is one of a cluster, whose names podprobe does not know.

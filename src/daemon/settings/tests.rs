@@ -118,6 +118,18 @@ fn the_shipped_file_has_every_key_with_its_default() {
         keys(&shipped["authentication"]["x509"]),
         known("{\"authentication\": {\"x509\": {\"-\": 1}}}")
     );
+    assert_eq!(
+        keys(&shipped["authentication"]["webhook"]),
+        known("{\"authentication\": {\"webhook\": {\"-\": 1}}}")
+    );
+    assert_eq!(
+        keys(&shipped["authorization"]),
+        known("{\"authorization\": {\"-\": 1}}")
+    );
+    assert_eq!(
+        keys(&shipped["authorization"]["webhook"]),
+        known("{\"authorization\": {\"webhook\": {\"-\": 1}}}")
+    );
 }
 
 #[test]
@@ -163,16 +175,19 @@ fn a_port_needs_tls_and_a_way_to_know_clients_by() {
         r#"{"readOnlyPort": 65536}"#,
         "readOnlyPort: 65536 is out of range: allowed are 1 to 65535, and 0 for nowhere at line 1 column 2",
     );
-    let port = of(r#"{"port": 10250}"#).unwrap_err();
-    assert!(
-        port.starts_with("port 10250 needs tlsCertFile and tlsPrivateKeyFile: openssl req"),
-        "{port}"
-    );
+    let nobody = "port 10250 needs authentication.x509.clientCAFile or authentication.bearerTokenFile: without one of them nobody could be let in";
+    assert_eq!(of(r#"{"port": 10250}"#).unwrap_err(), nobody);
+    for half in [r#""tlsCertFile": "/c""#, r#""tlsPrivateKeyFile": "/k""#] {
+        let refused = of(&format!("{{{half}}}")).unwrap_err();
+        assert!(
+            refused.starts_with("tlsCertFile and tlsPrivateKeyFile belong together"),
+            "{refused}"
+        );
+    }
     let tls = r#""port": 10250, "tlsCertFile": "/c", "tlsPrivateKeyFile": "/k""#;
-    assert_eq!(
-        of(&format!("{{{tls}}}")).unwrap_err(),
-        "port 10250 needs authentication.x509.clientCAFile or authentication.bearerTokenFile: without one of them nobody could be let in"
-    );
+    assert_eq!(of(&format!("{{{tls}}}")).unwrap_err(), nobody);
+    let made = r#"{"port": 10250, "authentication": {"bearerTokenFile": "/t"}}"#;
+    assert_eq!(of(made).unwrap().tls_cert_file, None);
     for known in [
         r#""x509": {"clientCAFile": "/a"}"#,
         r#""bearerTokenFile": "/t""#,
@@ -185,6 +200,56 @@ fn a_port_needs_tls_and_a_way_to_know_clients_by() {
         (off.healthz_port, off.port, off.read_only_port),
         (None, None, None)
     );
+}
+
+#[test]
+fn in_a_cluster_the_api_server_is_asked_about_clients() {
+    let of = |json: &str| resolve(json, "/", &Overrides::default());
+    let seen = |json: &str| {
+        let s = of(json).unwrap();
+        (s.token_webhook, s.authorization_mode)
+    };
+    assert_eq!(seen("{}"), (false, AuthorizationMode::AlwaysAllow));
+    let cluster = r#""kubeconfig": "/k""#;
+    let with = |more: &str| format!("{{{cluster}, \"port\": 10250{more}}}");
+    assert_eq!(seen(&with("")), (true, AuthorizationMode::Webhook));
+    let all = r#", "authorization": {"mode": "AlwaysAllow"}"#;
+    assert_eq!(seen(&with(all)), (true, AuthorizationMode::AlwaysAllow));
+    let off = r#", "authentication": {"webhook": {"enabled": false}, "bearerTokenFile": "/t"}"#;
+    assert_eq!(seen(&with(off)), (false, AuthorizationMode::Webhook));
+    let nobody = r#", "authentication": {"webhook": {"enabled": false}}"#;
+    let refused = of(&with(nobody)).unwrap_err();
+    assert!(refused.contains("nobody could be let in"), "{refused}");
+    for (alone, key) in [
+        (
+            r#"{"authentication": {"webhook": {"enabled": true}}}"#,
+            "authentication.webhook.enabled",
+        ),
+        (
+            r#"{"authorization": {"mode": "Webhook"}}"#,
+            "authorization.mode Webhook",
+        ),
+    ] {
+        let refused = of(alone).unwrap_err();
+        let expected =
+            format!("{key} needs kubeconfig: a node that stands alone has no API server to ask");
+        assert_eq!(refused, expected);
+    }
+    check_error(
+        r#"{"authorization": {"mode": "RBAC"}}"#,
+        "authorization.mode: \"RBAC\" is neither \"Webhook\" nor \"AlwaysAllow\" at line 1 column 20",
+    );
+    let times = r#"{"authentication": {"webhook": {"cacheTTL": "1s"}},
+        "authorization": {"webhook": {"cacheAuthorizedTTL": "2s", "cacheUnauthorizedTTL": "0s"}}}"#;
+    let lifetimes = of(times).unwrap().review_lifetimes();
+    let seconds = [
+        lifetimes.token,
+        lifetimes.authorized,
+        lifetimes.unauthorized,
+    ];
+    assert_eq!(seconds.map(|time| time.as_secs()), [1, 2, 0]);
+    let defaults = Settings::default().review_lifetimes();
+    assert_eq!(defaults, Lifetimes::default());
 }
 
 #[test]

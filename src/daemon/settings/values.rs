@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 use ureq::http::{HeaderName, HeaderValue};
 
+use super::AuthorizationMode;
 use crate::api::cidr::{Cidr, CidrError};
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
@@ -57,6 +58,9 @@ pub enum ValueError {
         /// Numbers that are allowed.
         allowed: RangeInclusive<i64>,
     },
+    /// The text is no mode of authorization.
+    #[error("\"{0}\" is neither \"Webhook\" nor \"AlwaysAllow\"")]
+    AuthorizationMode(String),
     /// The number is not a limit of processes.
     #[error("{0} is out of range: allowed are -1 for no limit and 1 to {PID_MAX}")]
     Pids(i64),
@@ -210,6 +214,22 @@ pub(super) fn percent<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u8>, D::
 
 pub(super) fn gc_age<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
     checked(d, |t: String| duration_between(&t, Duration::ZERO, DAY))
+}
+
+pub(super) fn review_lifetime<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<Duration>, D::Error> {
+    checked(d, |t: String| duration_between(&t, Duration::ZERO, DAY))
+}
+
+pub(super) fn authorization_mode<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<AuthorizationMode>, D::Error> {
+    checked(d, |t: String| match t.as_str() {
+        "AlwaysAllow" => Ok(AuthorizationMode::AlwaysAllow),
+        "Webhook" => Ok(AuthorizationMode::Webhook),
+        _ => Err(ValueError::AuthorizationMode(t)),
+    })
 }
 
 pub(super) fn restart_period<'de, D: Deserializer<'de>>(

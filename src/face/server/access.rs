@@ -9,6 +9,7 @@ use std::net::IpAddr;
 
 use super::health::is_health;
 use super::request::Request;
+use crate::api::review::User;
 
 /// A listener of the server. The listener decides what its clients may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,13 +26,24 @@ pub enum Door {
 }
 
 /// The credentials that the client of a request has shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials {
     /// The client has shown nothing, or nothing valid.
     None,
     /// The client has shown a certificate that the client CA has signed, or the right token, or it could open the unix
-    /// socket.
+    /// socket. It may do everything.
     Valid,
+    /// The API server of the cluster has the last word about the client.
+    Claimed(Claim),
+}
+
+/// The claim of a client about itself, which the API server reviews.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The client has shown a certificate of this user that the client CA has signed.
+    User(User),
+    /// The client has sent this token, which is not the node's own.
+    Token(String),
 }
 
 /// The paths that `enableDebuggingHandlers: false` closes (11.2).
@@ -110,13 +122,13 @@ fn is_local(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || bare.unwrap_or(name).parse::<IpAddr>().is_ok()
 }
 
-/// Decides whether a request is answered.
+/// Decides whether a request is answered, as far as that is known without the cluster.
 ///
 /// # Errors
 /// Returns the [`Refusal`] that the client gets instead of an answer.
 pub fn check(
     door: Door,
-    credentials: Credentials,
+    credentials: &Credentials,
     request: &Request,
     debugging: bool,
 ) -> Result<(), Refusal> {
@@ -134,7 +146,7 @@ pub fn check(
     }
     match door {
         Door::Health => return refuse(404, "404 page not found"),
-        Door::Main if credentials == Credentials::None => return refuse(401, "Unauthorized"),
+        Door::Main if *credentials == Credentials::None => return refuse(401, "Unauthorized"),
         Door::ReadOnly if is_debugging(&parts) => {
             return refuse(405, "Debug endpoints are disabled.");
         }
@@ -160,7 +172,7 @@ mod tests {
     fn status(door: Door, credentials: Credentials, line: &str, debugging: bool) -> u16 {
         let head = format!("{line} HTTP/1.1\r\n\r\n");
         let (request, _) = request::read(head.as_bytes(), 0).unwrap().unwrap();
-        match check(door, credentials, &request, debugging) {
+        match check(door, &credentials, &request, debugging) {
             Ok(()) => 200,
             Err(refusal) => refusal.status,
         }
@@ -172,7 +184,7 @@ mod tests {
         let of = |door, fields: &str| {
             let head = format!("GET /exec/a/b/c HTTP/1.1\r\nHost: 10.0.0.1:1\r\n{fields}\r\n");
             let (request, _) = request::read(head.as_bytes(), 0).unwrap().unwrap();
-            check(door, Credentials::Valid, &request, true).map_err(|refusal| refusal.status)
+            check(door, &Credentials::Valid, &request, true).map_err(|refusal| refusal.status)
         };
         let page = "Origin: http://localhost\r\nSec-Fetch-Site: cross-site\r\n";
         assert_eq!(of(Door::Main, page), Err(403));
@@ -245,7 +257,8 @@ mod tests {
         .map(|(door, credentials)| {
             let head = format!("{line} HTTP/1.1\r\n{fields}\r\n");
             let (request, _) = request::read(head.as_bytes(), 0).unwrap().unwrap();
-            check(door, credentials, &request, true).map_or_else(|refusal| refusal.status, |()| 200)
+            check(door, &credentials, &request, true)
+                .map_or_else(|refusal| refusal.status, |()| 200)
         })
     }
 
@@ -298,7 +311,7 @@ mod tests {
         let line = format!("GET /pods HTTP/1.1\r\n{fields}X: y");
         let head = format!("{line}\r\n\r\n");
         let (request, _) = request::read(head.as_bytes(), 0).unwrap().unwrap();
-        assert!(check(Door::Unix, Credentials::Valid, &request, true).is_ok());
+        assert!(check(Door::Unix, &Credentials::Valid, &request, true).is_ok());
     }
 
     /// A page's own name server can resolve the page's name to 127.0.0.1. The read-only port refuses such a `Host`.

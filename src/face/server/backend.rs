@@ -1,5 +1,6 @@
 //! The calls that the server makes to the daemon, grouped by the part of the daemon that answers them.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use super::protocol::{
 use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
 use crate::api::objects::ObjectKind;
+use crate::api::review::{NoReview, User};
 use crate::base::cancel::Cancel;
 use crate::base::wire::socket::Socket as PortSocket;
 use crate::engine::runtime::{
@@ -47,9 +49,9 @@ pub struct ContainerFiles {
 }
 
 /// The source of the server's answers: the daemon, or a test.
-pub trait Backend: Shown + Requests + Containers + Metrics + Resources + Health {}
+pub trait Backend: Shown + Requests + Containers + Metrics + Resources + Health + Reviews {}
 
-impl<T: Shown + Requests + Containers + Metrics + Resources + Health> Backend for T {}
+impl<T: Shown + Requests + Containers + Metrics + Resources + Health + Reviews> Backend for T {}
 
 /// The part of the backend that shows clients pods, services and objects.
 pub trait Shown: Send + Sync {
@@ -216,4 +218,20 @@ pub trait Health: Send + Sync {
 
     /// Counts a panic of the server. The panic was caught, so the server goes on.
     fn panicked(&self);
+}
+
+/// The part of the backend that asks the cluster's API server about clients. It is not asked on a node that stands alone.
+pub trait Reviews: Send + Sync {
+    /// Returns the user of a token that a client at the address `from` has sent; None if the token is not valid. Waits for
+    /// some seconds at most.
+    ///
+    /// # Errors
+    /// Returns [`NoReview`] if the API server cannot be asked.
+    fn user_of(&self, token: &str, from: Option<IpAddr>) -> Result<Option<User>, NoReview>;
+
+    /// Returns true if the user may do what `verb` says with this node's `subresource`. Waits for some seconds at most.
+    ///
+    /// # Errors
+    /// Returns [`NoReview`] if the API server cannot be asked.
+    fn may(&self, user: &User, verb: &str, subresource: &str) -> Result<bool, NoReview>;
 }

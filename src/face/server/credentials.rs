@@ -22,8 +22,10 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{RootCertStore, ServerConfig};
 use thiserror::Error;
 
-use super::access::Credentials;
+use super::access::{Claim, Credentials};
+use super::self_signed::{self, Host, SelfSignedError};
 use super::transport::Transport;
+use super::{Webhooks, client_certificate};
 
 /// The configuration key for the file of the private key, for error texts.
 const PRIVATE_KEY: &str = "tlsPrivateKeyFile";
@@ -44,6 +46,8 @@ pub struct CredentialFiles {
     pub client_ca: Option<PathBuf>,
     /// The file of `authentication.bearerTokenFile`.
     pub token: Option<PathBuf>,
+    /// The host for which the server makes certificate and key if they cannot be used; None if both are the user's.
+    pub made_for: Option<Host>,
 }
 
 /// A file of credentials cannot be used.
@@ -96,6 +100,8 @@ enum Unusable {
     ShortToken(PathBuf),
     #[error("the system gives no random bytes")]
     NoRandomBytes,
+    #[error(transparent)]
+    NotMade(#[from] SelfSignedError),
 }
 
 /// A sentence for the log about files that were read again.
@@ -201,6 +207,9 @@ impl KnownCredentials {
     /// # Errors
     /// Returns [`CredentialError`] for the first file that cannot be used.
     pub fn read(files: CredentialFiles) -> Result<Self, CredentialError> {
+        if let Some(host) = &files.made_for {
+            keep_made(host, &files.certificate, &files.key)?;
+        }
         let certificate = Watched::new(vec![files.certificate, files.key], certified_key)?;
         let client_ca = Watched::new(files.client_ca.into_iter().collect(), |paths| {
             paths.first().map(|path| verifier(path)).transpose()
@@ -242,11 +251,31 @@ impl KnownCredentials {
     /// Returns the credentials that a client has shown by its certificate or by a token. The certificate is verified
     /// again here, although the handshake has verified it. The certificate may have expired since the handshake, or the
     /// client CA may have changed.
-    pub fn of(&self, transport: &Transport, token: Option<&str>) -> Credentials {
+    pub fn of(
+        &self,
+        transport: &Transport,
+        token: Option<&str>,
+        webhooks: Webhooks,
+    ) -> Credentials {
         let fits = |given: &str| self.token.value.as_ref().is_some_and(|t| t.fits(given));
-        match self.is_signed(transport.certificates()) || token.is_some_and(fits) {
-            true => Credentials::Valid,
-            false => Credentials::None,
+        if token.is_some_and(fits) {
+            return Credentials::Valid;
+        }
+        let shown = transport.certificates();
+        if self.is_signed(shown) {
+            if !webhooks.authorization {
+                return Credentials::Valid;
+            }
+            let user = shown.first().and_then(|own| client_certificate::user(own));
+            if let Some(user) = user {
+                return Credentials::Claimed(Claim::User(user));
+            }
+        }
+        match token {
+            Some(token) if webhooks.authentication => {
+                Credentials::Claimed(Claim::Token(token.to_owned()))
+            }
+            _ => Credentials::None,
         }
     }
 
@@ -298,6 +327,20 @@ fn certified_key(paths: &[PathBuf]) -> Result<Arc<CertifiedKey>, CredentialError
     CertifiedKey::from_der(chain, key, &provider())
         .map(Arc::new)
         .map_err(|e| failed(Unusable::OtherKey(e)))
+}
+
+/// Makes the server's own certificate and key, unless they are there.
+fn keep_made(host: &Host, certificate: &Path, key: &Path) -> Result<(), CredentialError> {
+    if certified_key(&[certificate.into(), key.into()]).is_err() {
+        let failed = |e: SelfSignedError| CredentialError::new("port", certificate, e.into());
+        self_signed::make(host, certificate, key).map_err(failed)?;
+    }
+    log::warn!(
+        "port: no tlsCertFile is configured, so {} is shown to clients, which podprobe has signed itself: nothing but this \
+         file tells a client that it talks to this node",
+        certificate.display()
+    );
+    Ok(())
 }
 
 fn server_config(

@@ -5,12 +5,14 @@
 //! progress. Only a buffer of an answer is kept in memory.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::connection::Origin;
 use super::request::{Length, Request};
 use super::response::{self, Body, TEXT};
 use super::transport::Transport;
@@ -242,6 +244,15 @@ impl<'a> Exchange<'a> {
         self.reply(status, TEXT, format!("{text}\n").as_bytes())
     }
 
+    /// Answers as [`error`](Self::error) does, and ends the connection.
+    ///
+    /// # Errors
+    /// Returns the error of the stream if the client has gone.
+    pub fn refuse(&mut self, status: u16, text: &str) -> io::Result<()> {
+        self.keep_alive = false;
+        self.error(status, text)
+    }
+
     /// Sends the answer while the function `write` writes it. If `streams` is true, the answer lasts for as long as the
     /// client reads it.
     ///
@@ -294,6 +305,12 @@ impl<'a> Exchange<'a> {
     /// Waits until the client has gone, the server stops, or `wake` is readable.
     pub fn until_gone(&self, wake: BorrowedFd<'_>) {
         self.line.until_gone(wake);
+    }
+
+    /// Returns the address that stands for the client's machine; None on the unix socket.
+    pub fn address(&self) -> Option<IpAddr> {
+        let peer = self.line.transport.peer()?;
+        Some(Origin::of(peer.ip()).address())
     }
 
     /// Returns the client's name for the log: its uid and pid, or its address.

@@ -253,7 +253,7 @@ impl Front {
         if door == Door::Main && credentials == Credentials::Valid {
             connection.prove();
         }
-        if let Err(refusal) = access::check(door, credentials, &request, self.shared.debugging) {
+        if let Err(refusal) = access::check(door, &credentials, &request, self.shared.debugging) {
             let text = format!("{}\n", refusal.text);
             connection.answer(whole(&request, refusal.status, &text, false), false, now);
             return Some(connection);
@@ -264,8 +264,13 @@ impl Front {
             connection.answer(whole(&request, status, &text, goes_on), goes_on, now);
             return Some(connection);
         }
+        let claim = match credentials {
+            Credentials::Claimed(claim) => Some(claim),
+            Credentials::None | Credentials::Valid => None,
+        };
         let job = Job {
             request,
+            claim,
             connection: connection.into_parts(),
         };
         let (job, why) = *worker::start(&self.shared, door, job).err()?;
@@ -286,8 +291,9 @@ impl Front {
             Door::Health | Door::ReadOnly => Credentials::None,
             Door::Main => {
                 let known = self.tcp.iter_mut().find_map(TcpDoor::credentials);
+                let (token, webhooks) = (request.token.as_deref(), self.shared.webhooks);
                 known.map_or(Credentials::None, |known| {
-                    known.of(connection.transport(), request.token.as_deref())
+                    known.of(connection.transport(), token, webhooks)
                 })
             }
         }

@@ -13,8 +13,10 @@
 //! Deliberately absent: `/debug/pprof`, `/spec/`, and SPDY for anything but port-forward.
 
 mod access;
+mod authorization;
 mod backend;
 pub mod channels;
+mod client_certificate;
 mod connection;
 pub mod containers;
 mod credentials;
@@ -30,6 +32,7 @@ pub mod protocol;
 pub mod request;
 mod response;
 mod routes;
+mod self_signed;
 mod spdy;
 mod stream;
 mod tcp_door;
@@ -53,11 +56,13 @@ use unix_door::UnixDoor;
 use worker::Shared;
 
 pub use backend::{
-    Backend, ContainerFiles, Containers, Health, Metrics, Registry, Requests, Resources, Shown,
+    Backend, ContainerFiles, Containers, Health, Metrics, Registry, Requests, Resources, Reviews,
+    Shown,
 };
 pub use credentials::CredentialFiles;
 pub use error::{NotRestarted, RequestError, SummaryError, Unreachable};
 pub use front::MAX_CLIENTS;
+pub use self_signed::Host;
 
 /// The addresses on which the server listens besides the unix socket, and the requests that it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +76,18 @@ pub struct ServerConfig {
     pub main: Option<(SocketAddr, CredentialFiles)>,
     /// The value of `enableDebuggingHandlers`.
     pub debugging: bool,
+    /// The questions about clients that the cluster answers.
+    pub webhooks: Webhooks,
+}
+
+/// The questions about the clients of the main port that the API server of the cluster answers. A node that stands alone
+/// asks none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Webhooks {
+    /// True if the API server is asked who has a token.
+    pub authentication: bool,
+    /// True if the API server is asked what a user may do; false if every user may do everything.
+    pub authorization: bool,
 }
 
 /// The default is to listen on the unix socket alone.
@@ -81,6 +98,7 @@ impl Default for ServerConfig {
             read_only: None,
             main: None,
             debugging: true,
+            webhooks: Webhooks::default(),
         }
     }
 }
@@ -134,7 +152,7 @@ pub fn spawn(
 fn open(path: &Path, config: ServerConfig, backend: Arc<dyn Backend>) -> io::Result<Server> {
     let door = UnixDoor::open(path)?;
     let (stop, stopped) = UnixStream::pair()?;
-    let shared = Arc::new(Shared::new(backend, config.debugging, stopped.into())?);
+    let shared = Arc::new(Shared::new(backend, &config, stopped.into())?);
     let of_thread = shared.clone();
     let front = thread::Builder::new()
         .name("server".into())

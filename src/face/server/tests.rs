@@ -1,6 +1,6 @@
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -21,6 +21,7 @@ use super::*;
 use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
 use crate::api::objects::ObjectKind;
+use crate::api::review::{NoReview, User};
 use crate::base::cancel::Cancel;
 use crate::base::wire::socket::Socket as PortSocket;
 use crate::engine::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
@@ -236,6 +237,22 @@ impl Containers for Fake {
 
     fn log_dir(&self) -> PathBuf {
         self.log_dir.lock().unwrap().clone()
+    }
+}
+
+/// A cluster that knows the token of a reader of metrics.
+impl Reviews for Fake {
+    fn user_of(&self, token: &str, _: Option<IpAddr>) -> Result<Option<User>, NoReview> {
+        let reader = || User {
+            name: "reader".into(),
+            ..User::default()
+        };
+        Ok((token == "token-of-the-reader").then(reader))
+    }
+
+    fn may(&self, user: &User, verb: &str, subresource: &str) -> Result<bool, NoReview> {
+        let access = [user.name.as_str(), verb, subresource];
+        Ok(access == ["reader", "get", "metrics"])
     }
 }
 
@@ -1067,9 +1084,14 @@ fn a_panic_of_the_reading_thread_ends_its_clients_and_nothing_else() {
 }
 
 fn with_tls(place: &Place) -> (World, u16) {
+    with_webhooks(place, Webhooks::default())
+}
+
+fn with_webhooks(place: &Place, webhooks: Webhooks) -> (World, u16) {
     let port = free_port();
     let config = ServerConfig {
         main: Some((SocketAddr::from((Ipv4Addr::LOCALHOST, port)), place.files())),
+        webhooks,
         ..ServerConfig::default()
     };
     let world = start_with(1, config);
@@ -1116,6 +1138,38 @@ fn over_tls_credentials_count_for_each_request() {
     assert_eq!(by_certificate.get("/version").status, 200);
     place.change_ca();
     assert_eq!(by_certificate.get("/version").status, 401);
+}
+
+/// A client whose rights the cluster knows gets what it may, each time anew, and a refused one has to come back.
+#[test]
+fn a_cluster_says_what_its_clients_may() {
+    let place = Place::new();
+    let webhooks = Webhooks {
+        authentication: true,
+        authorization: true,
+    };
+    let (_world, port) = with_webhooks(&place, webhooks);
+    let reader = "token-of-the-reader";
+    let mut client = TlsClient::secure(port, false);
+    assert_eq!(client.status_with("/metrics", reader), 200);
+    assert_eq!(client.status_with("/metrics", reader), 200);
+    client.send(&format!(
+        "GET /configz HTTP/1.1\r\nAuthorization: Bearer {reader}\r\n\r\n"
+    ));
+    let refused = client.read();
+    let text =
+        "Forbidden (user=reader, verb=get, resource=nodes, subresource(s)=[configz proxy])\n";
+    assert_eq!((refused.status, refused.body.as_str()), (403, text));
+    assert!(client.is_over());
+    let mut stranger = TlsClient::secure(port, false);
+    assert_eq!(stranger.status_with("/metrics", "token-of-a-stranger"), 401);
+    assert!(stranger.is_over());
+    let mut by_certificate = TlsClient::secure(port, true);
+    assert_eq!(by_certificate.get("/metrics").status, 403);
+    // The node's own token and health need no cluster.
+    let mut own = TlsClient::secure(port, true);
+    assert_eq!(own.status_with("/configz", TOKEN), 200);
+    assert_eq!(own.get("/healthz").status, 200);
 }
 
 /// Only clients with a certificate may send a long head. With long heads, other clients could keep everybody waiting.

@@ -12,12 +12,12 @@ use std::thread;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::Backend;
-use super::access::Door;
+use super::access::{Claim, Door};
 use super::exchange::Exchange;
 use super::request::Request;
 use super::routes;
 use super::transport::Transport;
+use super::{Backend, ServerConfig, Webhooks, authorization};
 
 use crate::base::locks::Locked;
 
@@ -35,6 +35,7 @@ pub(super) struct Shared {
     pub(super) backend: Arc<dyn Backend>,
     /// The value of `enableDebuggingHandlers`.
     pub(super) debugging: bool,
+    pub(super) webhooks: Webhooks,
     /// The descriptor that becomes readable once the server stops.
     pub(super) stop: OwnedFd,
     /// The descriptor that becomes readable when a worker has returned a connection.
@@ -51,13 +52,14 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(
         backend: Arc<dyn Backend>,
-        debugging: bool,
+        config: &ServerConfig,
         stop: OwnedFd,
     ) -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self {
             backend,
-            debugging,
+            debugging: config.debugging,
+            webhooks: config.webhooks,
             stop,
             wake: EventFd::from_flags(flags)?,
             busy: Default::default(),
@@ -111,6 +113,8 @@ impl Drop for Seat {
 /// A request, and the connection that it came on.
 pub(super) struct Job {
     pub(super) request: Request,
+    /// The claim of the client that the API server must review before the request is answered.
+    pub(super) claim: Option<Claim>,
     pub(super) connection: (Transport, Vec<u8>),
 }
 
@@ -133,24 +137,21 @@ pub(super) fn start(
     };
     let taken = parcel.clone();
     let spawned = shared.spawn(move || {
-        if let Some(Job {
-            request,
-            connection,
-        }) = take(&taken)
-        {
-            serve(&seat, door, request, connection);
+        if let Some(job) = take(&taken) {
+            serve(&seat, door, job);
         }
     });
     let Err(e) = spawned else { return Ok(()) };
     take(&parcel).map_or(Ok(()), |job| Err(Box::new((job, e))))
 }
 
-fn serve(seat: &Seat, door: Door, request: Request, connection: (Transport, Vec<u8>)) {
+fn serve(seat: &Seat, door: Door, job: Job) {
     let shared = &seat.0;
-    let path = request.path.clone();
-    let exchange = Exchange::new(request, connection, shared.stop.as_fd());
-    let answered = catch_unwind(AssertUnwindSafe(|| {
-        routes::serve(exchange, &*shared.backend)
+    let path = job.request.path.clone();
+    let exchange = Exchange::new(job.request, job.connection, shared.stop.as_fd());
+    let answered = catch_unwind(AssertUnwindSafe(|| match job.claim {
+        None => routes::serve(exchange, &*shared.backend),
+        Some(claim) => serve_reviewed(shared, exchange, claim),
     }));
     match answered {
         Ok(Some((transport, buffer))) => shared.give_back((transport, door, buffer)),
@@ -158,6 +159,23 @@ fn serve(seat: &Seat, door: Door, request: Request, connection: (Transport, Vec<
         Err(_) => {
             shared.backend.panicked();
             log::error!("answering {path} panicked; the others go on; please report this");
+        }
+    }
+}
+
+/// Answers a request if the API server allows it. The connection of a client that is refused ends.
+fn serve_reviewed(
+    shared: &Shared,
+    mut exchange: Exchange<'_>,
+    claim: Claim,
+) -> Option<(Transport, Vec<u8>)> {
+    let by_user = shared.webhooks.authorization;
+    let (from, request) = (exchange.address(), &exchange.request);
+    match authorization::check(&*shared.backend, claim, from, request, by_user) {
+        Ok(()) => routes::serve(exchange, &*shared.backend),
+        Err(refused) => {
+            let _ = exchange.refuse(refused.status, &refused.text);
+            exchange.finish()
         }
     }
 }

@@ -25,6 +25,7 @@ use rustls::{RootCertStore, ServerConfig};
 use serde_json::{Value, json};
 
 use self::rules::Refusal;
+pub(crate) use self::rules::{READER, READER_TOKEN};
 pub(crate) use self::store::Key;
 use self::store::{Selection, Store, line};
 use super::authority::Authority;
@@ -136,6 +137,8 @@ pub(super) struct Server {
     faults: Mutex<Vec<Broken>>,
     asked: Mutex<Vec<Asked>>,
     token: Mutex<String>,
+    /// What users may do: user, verb and subresource of the nodes.
+    grants: Mutex<Vec<[String; 3]>>,
     /// Connections of an earlier generation are cut off.
     generation: AtomicU64,
     is_down: AtomicBool,
@@ -234,6 +237,11 @@ impl Server {
             }
             ("GET", [resource, name]) => found(store, &key(resource, "", name)),
             ("POST", ["nodes"]) => create(store, &key("nodes", "", name_of(&asked.body)), asked),
+            ("POST", ["tokenreviews"]) => Ok(object(201, &rules::token_review(&asked.body)?)),
+            ("POST", ["subjectaccessreviews"]) => {
+                let grants = locked(&self.grants);
+                Ok(object(201, &rules::access_review(&asked.body, &grants)?))
+            }
             ("PATCH", ["nodes", name, "status"]) => {
                 patch_node(store, &key("nodes", "", name), asked)
             }
@@ -536,6 +544,7 @@ impl ApiServer {
             has_watch_list: AtomicBool::new(true),
             tokens: AtomicU64::new(0),
             token_life: AtomicU64::new(0),
+            grants: Mutex::default(),
         });
         let serving = server.clone();
         let accepting = std::thread::spawn(move || accept(&serving, &listener, &config));
@@ -601,6 +610,12 @@ impl ApiServer {
             .iter()
             .filter(|a| a.method == method && a.path.contains(path))
             .count()
+    }
+
+    /// Allows a user one verb on one subresource of the nodes.
+    pub(crate) fn grant(&self, user: &str, verb: &str, subresource: &str) {
+        let grant = [user, verb, subresource].map(str::to_owned);
+        locked(&self.server.grants).push(grant);
     }
 
     /// The node signs in with another token from now on.

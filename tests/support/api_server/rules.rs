@@ -293,6 +293,64 @@ pub(super) fn node_status(node: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// The token of the service account `reader`.
+pub(crate) const READER_TOKEN: &str = "token-of-the-reader";
+/// The user of [`READER_TOKEN`].
+pub(crate) const READER: &str = "system:serviceaccount:default:reader";
+
+fn of_kind(review: &Value, kind: &str, group: &str) -> Result<(), Refusal> {
+    let version = format!("{group}/v1");
+    match review["kind"] == kind && review["apiVersion"] == version.as_str() {
+        true => Ok(()),
+        false => Err((400, format!("it is no {kind} of {version}"))),
+    }
+}
+
+/// Reviews a token.
+pub(super) fn token_review(review: &Value) -> Result<Value, Refusal> {
+    of_kind(review, "TokenReview", "authentication.k8s.io")?;
+    let token = review["spec"]["token"].as_str().unwrap_or_default();
+    if token.is_empty() {
+        return Err((422, "spec.token: Required value".to_owned()));
+    }
+    let mut reviewed = review.clone();
+    reviewed["status"] = match token {
+        READER_TOKEN => {
+            json!({"authenticated": true, "user": {"username": READER, "uid": "uid-of-reader",
+            "groups": ["system:serviceaccounts", "system:authenticated"],
+            "extra": {"authentication.kubernetes.io/credential-id": ["JTI=1"]}}})
+        }
+        _ => json!({"user": {}, "error": "invalid bearer token"}),
+    };
+    Ok(reviewed)
+}
+
+/// Reviews an access to a node. A user of `system:masters` may do everything.
+pub(super) fn access_review(review: &Value, grants: &[[String; 3]]) -> Result<Value, Refusal> {
+    of_kind(review, "SubjectAccessReview", "authorization.k8s.io")?;
+    let spec = &review["spec"];
+    let attributes = &spec["resourceAttributes"];
+    if attributes["resource"] != "nodes" || attributes["version"] != "v1" {
+        return Err((400, format!("no access to a node: {attributes}")));
+    }
+    let user = spec["user"].as_str().unwrap_or_default();
+    if user.is_empty() {
+        return Err((422, "spec.user: Required value".to_owned()));
+    }
+    // The UID that the TokenReview has said is handed on.
+    if (user == READER) != (spec["uid"] == "uid-of-reader") {
+        return Err((400, format!("{user} has another uid than {}", spec["uid"])));
+    }
+    let groups = spec["groups"].as_array();
+    let is_master = groups.is_some_and(|groups| groups.contains(&"system:masters".into()));
+    let is_granted = grants.iter().any(|[name, verb, subresource]| {
+        user == name && attributes["verb"] == **verb && attributes["subresource"] == **subresource
+    });
+    let mut reviewed = review.clone();
+    reviewed["status"] = json!({"allowed": is_master || is_granted});
+    Ok(reviewed)
+}
+
 /// A `Status` with a refusal.
 pub(super) fn status_of((code, message): &Refusal) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "code": code})

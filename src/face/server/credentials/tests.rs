@@ -64,6 +64,7 @@ impl Place {
             key: path("key"),
             client_ca: Some(path("ca")),
             token: Some(path("token")),
+            made_for: None,
         }
     }
 
@@ -121,7 +122,7 @@ fn connected(known: &KnownCredentials, with_certificate: bool) -> Transport {
 }
 
 fn holds(known: &KnownCredentials, transport: &Transport, token: Option<&str>) -> bool {
-    known.of(transport, token) == Credentials::Valid
+    known.of(transport, token, Webhooks::default()) == Credentials::Valid
 }
 
 fn fits(known: &KnownCredentials, given: &str) -> bool {
@@ -183,6 +184,122 @@ fn a_certificate_or_the_token_is_enough_and_neither_is_not() {
     assert!(holds(&known, &without, Some(TOKEN)));
     assert!(!holds(&known, &without, None));
     assert!(!holds(&known, &without, Some("")));
+}
+
+/// The node's own token needs no API server, so it is good without a link.
+#[test]
+fn in_a_cluster_the_api_server_has_the_last_word() {
+    let place = Place::new();
+    let known = place.read().unwrap();
+    let (with, without) = (connected(&known, true), connected(&known, false));
+    let both = Webhooks {
+        authentication: true,
+        authorization: true,
+    };
+    let user = || Credentials::Claimed(Claim::User(client_certificate::user(LEAF).unwrap()));
+    let token = |text: &str| Credentials::Claimed(Claim::Token(text.into()));
+    assert_eq!(known.of(&with, None, both), user());
+    assert_eq!(known.of(&with, Some("x"), both), user());
+    assert_eq!(known.of(&with, Some(TOKEN), both), Credentials::Valid);
+    assert_eq!(known.of(&without, Some(TOKEN), both), Credentials::Valid);
+    assert_eq!(known.of(&without, Some("x"), both), token("x"));
+    assert_eq!(known.of(&without, None, both), Credentials::None);
+    let authentication = Webhooks {
+        authentication: true,
+        authorization: false,
+    };
+    assert_eq!(known.of(&with, None, authentication), Credentials::Valid);
+    assert_eq!(known.of(&without, Some("x"), authentication), token("x"));
+    let authorization = Webhooks {
+        authentication: false,
+        authorization: true,
+    };
+    assert_eq!(known.of(&with, None, authorization), user());
+    let of_token = known.of(&without, Some("x"), authorization);
+    assert_eq!(of_token, Credentials::None);
+}
+
+/// A pair that the server makes for a node.
+fn made(dir: &tempfile::TempDir) -> CredentialFiles {
+    let path = |name| dir.path().join(name);
+    CredentialFiles {
+        certificate: path("server.crt"),
+        key: path("server.key"),
+        client_ca: None,
+        token: None,
+        made_for: Some(Host {
+            name: "edge-1.example".into(),
+            address: [192, 0, 2, 7].into(),
+        }),
+    }
+}
+
+#[test]
+fn without_files_the_server_makes_a_certificate_and_keeps_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = made(&dir);
+    let pair = || [&files.certificate, &files.key].map(|path| fs::read(path).unwrap());
+    KnownCredentials::read(files.clone()).unwrap();
+    let first = pair();
+    KnownCredentials::read(files.clone()).unwrap();
+    assert_eq!(pair(), first, "it is kept");
+    let mode = fs::metadata(&files.key).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // A power cut after the first of two files.
+    KnownCredentials::read(made(&tempfile::tempdir().unwrap())).unwrap();
+    fs::remove_file(&files.certificate).unwrap();
+    KnownCredentials::read(files.clone()).unwrap();
+    assert_ne!(pair(), first);
+    fs::write(&files.key, "half").unwrap();
+    KnownCredentials::read(files.clone()).unwrap();
+    let before = pair();
+    // A pair of a person is never replaced.
+    fs::write(&files.key, "half").unwrap();
+    let of_person = CredentialFiles {
+        made_for: None,
+        ..files.clone()
+    };
+    assert!(KnownCredentials::read(of_person).is_err());
+    assert_eq!(fs::read(&files.certificate).unwrap(), before[0]);
+    assert_eq!(fs::read(&files.key).unwrap(), b"half");
+}
+
+/// A client that trusts the certificate reaches the server by the node's names, whatever the clock says.
+#[test]
+fn a_client_can_trust_a_made_certificate() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = made(&dir);
+    let known = KnownCredentials::read(files.clone()).unwrap();
+    let trusted = certificates("", &files.certificate).unwrap().remove(0);
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let roots = Arc::new(roots);
+    let verifier = rustls::client::WebPkiServerVerifier::builder_with_provider(roots, provider());
+    let verifier = verifier.build().unwrap();
+    let shown = &known.certificate.value.cert[0];
+    let verify = |name: &str, seconds: u64| {
+        use rustls::client::danger::ServerCertVerifier;
+        let name = rustls::pki_types::ServerName::try_from(name.to_owned()).unwrap();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        verifier.verify_server_cert(shown, &[], &name, &[], now)
+    };
+    let year = 365 * 24 * 3600;
+    for name in ["edge-1.example", "localhost", "192.0.2.7", "127.0.0.1"] {
+        for seconds in [1, 56 * year, 500 * year] {
+            verify(name, seconds).unwrap_or_else(|e| panic!("{name} {seconds}: {e}"));
+        }
+    }
+    assert!(verify("edge-2.example", year).is_err());
+    let checked = std::process::Command::new("openssl")
+        .args(["x509", "-noout", "-text", "-in"])
+        .arg(&files.certificate)
+        .output();
+    let text = String::from_utf8(checked.expect("openssl").stdout).unwrap();
+    assert!(text.contains("CN = edge-1.example"), "{text}");
+    assert!(
+        text.contains("Not After : Dec 31 23:59:59 9999 GMT"),
+        "{text}"
+    );
 }
 
 #[test]

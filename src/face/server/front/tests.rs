@@ -2,6 +2,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use super::*;
+use crate::face::server::ServerConfig;
 use crate::face::server::tests::Fake;
 
 struct World {
@@ -17,7 +18,7 @@ fn world() -> World {
     let path = dir.path().join("podprobe.sock");
     let (stop, stopped) = UnixStream::pair().unwrap();
     let fake = Fake::new(1);
-    let shared = Shared::new(fake.clone(), true, stopped.into()).unwrap();
+    let shared = Shared::new(fake.clone(), &ServerConfig::default(), stopped.into()).unwrap();
     let unix = UnixDoor::open(&path).unwrap();
     World {
         front: Front::new(Arc::new(shared), unix, Vec::new()),
