@@ -144,9 +144,11 @@ impl Streams {
         })
     }
 
-    /// Sends a request. It goes out with the next turn, as soon as the server takes one more.
+    /// Sends a request. It goes out with the next turn, for which the owner does not wait, as soon as the server takes one
+    /// more.
     pub fn send(&mut self, id: u64, request: Request<()>, body: Bytes) {
         self.unsent.push_back(Unsent { id, request, body });
+        self.woken.set();
     }
 
     /// Gives a request up. No news of it comes any more.

@@ -36,6 +36,7 @@ fn frames_until(server: &mut TcpStream, last: u8) -> Vec<u8> {
     types
 }
 
+const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const EMPTY_SETTINGS: [u8; 9] = [0, 0, 0, SETTINGS, 0, 0, 0, 0, 0];
@@ -62,6 +63,29 @@ fn a_silent_server_is_asked_for_a_sign_of_life_and_then_given_up() {
     let over = streams.turn(idle + PONG).unwrap_err();
     assert_eq!(over.to_string(), "the server has been silent for 45s");
     assert_eq!(streams.turn(idle + PONG).unwrap_err(), over);
+}
+
+/// A request that nothing else wakes its owner for goes out all the same: a Lease on an idle node.
+#[test]
+fn a_request_waits_for_no_other_news() {
+    let (mut streams, mut server, start) = pair();
+    let bell = crate::base::bell::Bell::new().unwrap();
+    let bell = std::os::fd::AsFd::as_fd(&bell);
+    let mut preface = [0; 24];
+    streams.turn(start).unwrap();
+    server.read_exact(&mut preface).unwrap();
+    server.write_all(&EMPTY_SETTINGS).unwrap();
+    while streams.woken.is_set() || streams.polled.bytes_read() < EMPTY_SETTINGS.len() as u64 {
+        streams.wait(bell, Instant::now() + LONG);
+        streams.turn(start).unwrap();
+    }
+    let request = Request::builder().uri("http://h/").body(()).unwrap();
+    streams.send(1, request, Bytes::new());
+    let began = Instant::now();
+    streams.wait(bell, began + LONG);
+    assert!(began.elapsed() < LONG);
+    streams.turn(start).unwrap();
+    assert!(frames_until(&mut server, HEADERS).contains(&HEADERS));
 }
 
 #[test]
