@@ -28,7 +28,7 @@ use serde_json::Value;
 pub use actions::{
     ExecAction, GrpcAction, HttpGetAction, HttpHeader, IntOrString, SleepAction, TcpSocketAction,
 };
-pub use container::{Container, ContainerPort, ResourceRequirements};
+pub use container::{Container, ContainerPort, ContainerResizePolicy, ResourceRequirements};
 pub use environment::{
     EnvFromSource, EnvVar, EnvVarSource, KeySelector, ObjectFieldSelector, ObjectReference,
     ResourceFieldSelector,

@@ -159,7 +159,15 @@ impl Made {
             results,
             records: shared.pods.records.clone(),
         });
-        let syncer = syncer(settings, &shared, engine, &kuberuntime, &pleg, &prober);
+        let syncer = syncer(
+            settings,
+            &node,
+            &shared,
+            engine,
+            &kuberuntime,
+            &pleg,
+            &prober,
+        );
         let workers = PodWorkers::new(syncer.clone(), settings.sync_frequency, room_made);
         let made = Self {
             workers: Arc::new(workers),
@@ -393,6 +401,7 @@ fn prober_manager(
 
 fn syncer(
     settings: &Settings,
+    node: &admission::Node,
     shared: &Shared,
     engine: &Engine,
     kuberuntime: &Arc<KubeRuntime>,
@@ -420,6 +429,8 @@ fn syncer(
         restarts: shared.restarts.clone(),
         recorder: shared.pods.recorder.clone(),
         metrics: shared.counted.pods.clone(),
+        pods: shared.pods.manager.clone(),
+        node: node.clone(),
         node_ip: settings.node_ip,
         max_back_off: settings.max_container_restart_period,
     }))

@@ -245,7 +245,21 @@ fn resource_names(pod: &Pod) -> BTreeSet<&str> {
     names.map(String::as_str).collect()
 }
 
-fn resources(pod: &Pod, node: &Node, taken: &Taken) -> Result<(), Rejection> {
+/// Returns the sentence about a resource of which a pod asks for more than the whole node has; None if there is none.
+pub fn beyond_capacity(pod: &Pod, node: &Node) -> Option<String> {
+    let all = capacities(pod, node).into_iter();
+    let mut all = all.map(|(name, capacity)| (name, needs(pod, name), capacity));
+    let (name, requested, capacity) = all.find(|(_, requested, capacity)| requested > capacity)?;
+    Some(format!(
+        "Node didn't have enough capacity: {name}, requested: {requested}, capacity: {capacity}"
+    ))
+}
+
+/// Checks whether the node has room for what a pod requests beside other pods.
+///
+/// # Errors
+/// Returns the [`Rejection`] for the first resource that the node lacks.
+pub fn resources(pod: &Pod, node: &Node, taken: &Taken) -> Result<(), Rejection> {
     let [count, most] = [taken.pods, node.max_pods].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
     fits("pods", 1, count, most)?;
     for (name, capacity) in capacities(pod, node) {

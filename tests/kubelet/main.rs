@@ -5,6 +5,7 @@ mod cluster_client;
 mod cluster_clients;
 mod cluster_ephemeral;
 mod cluster_objects;
+mod cluster_resize;
 mod day;
 mod eviction;
 mod field_manifests;

@@ -4,10 +4,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use podprobe::api::pod::ResourceRequirements;
 use podprobe::base::cancel::Cancel;
 use podprobe::engine::runtime::{
     AttachRequest, ContainerConfig, ContainerId, ContainerRoot, ExecOutcome, ExecRequest, Listing,
-    NetworkNamespace, Runtime, RuntimeError, SandboxConfig, Session, Started,
+    NetworkNamespace, PodResources, Resources, Runtime, RuntimeError, SandboxConfig, Session,
+    Started,
 };
 
 /// What a prober asks. The pods are in the node's network, unless it says something else.
@@ -56,6 +58,17 @@ impl<T: Probed> Runtime for ProbedRuntime<T> {
         never()
     }
     fn stop_container(&self, _: &ContainerId, _: Duration, _: &Cancel) -> Result<(), RuntimeError> {
+        never()
+    }
+    fn update_pod(&self, _: &str, _: &PodResources) -> Result<(), RuntimeError> {
+        never()
+    }
+    fn update_container(
+        &self,
+        _: &ContainerId,
+        _: &Resources,
+        _: &ResourceRequirements,
+    ) -> Result<(), RuntimeError> {
         never()
     }
     fn remove_container(&self, _: &ContainerId) -> Result<(), RuntimeError> {

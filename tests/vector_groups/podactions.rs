@@ -163,6 +163,7 @@ fn case(case: &Case) -> Verdict {
         restart_all: input.restart_all,
         ended_before: &[],
         asked: &[],
+        resized: &[],
     });
     same("removals", 0, got.remove.len())?;
     // Who ends the pod ends each of its containers; whether some were to be ended by themselves too says nothing more.
@@ -335,6 +336,7 @@ fn restart_all(
         restart_all: case.restart_all,
         ended_before: &[],
         asked: &[],
+        resized: &[],
     });
     if let Some(expected) = case.expect_reset {
         same(

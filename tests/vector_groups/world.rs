@@ -223,6 +223,7 @@ pub fn runtime_container(
         pid: None,
         log_path: PathBuf::new(),
         user: None,
+        resources: None,
     }
 }
 

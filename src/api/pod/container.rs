@@ -41,6 +41,9 @@ pub struct Container {
     pub env_from: Vec<EnvFromSource>,
     /// Limits and requests of resources.
     pub resources: ResourceRequirements,
+    /// Rules that say which resources the container takes only when it starts; it takes all others while it runs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resize_policy: Vec<ContainerResizePolicy>,
     /// Volumes that the container mounts, with their paths.
     pub volume_mounts: Vec<VolumeMount>,
     /// Block volumes of the container. Podprobe has no block volumes, so each entry refuses the pod.
@@ -116,6 +119,16 @@ impl Container {
             ProbeType::Liveness => self.liveness_probe.as_ref(),
         }
     }
+}
+
+/// A rule about one resource of a container that changes while it runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerResizePolicy {
+    /// Name of the resource: `cpu` or `memory`.
+    pub resource_name: String,
+    /// `NotRequired`, or `RestartContainer` if the container takes another amount only when it starts.
+    pub restart_policy: String,
 }
 
 /// A port of a container.

@@ -8,9 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     AttachRequest, ContainerConfig, ContainerId, ContainerRoot, ContainerStatus, ExecOutcome,
-    ExecRequest, Labels, Listing, NetworkNamespace, Runtime, RuntimeContainerStatus, RuntimeError,
-    RuntimeState, SandboxConfig, SandboxStatus, Session, Started,
+    ExecRequest, Labels, Listing, NetworkNamespace, PodResources, Resources, Runtime,
+    RuntimeContainerStatus, RuntimeError, RuntimeState, SandboxConfig, SandboxStatus, Session,
+    Started,
 };
+use crate::api::pod::ResourceRequirements;
 use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
 use crate::base::locks::Locked;
@@ -51,6 +53,7 @@ pub(crate) struct FakeState {
     /// Errors for coming creations of containers. Each creation takes the first error from the queue and fails with it.
     /// If the queue is empty, the creation succeeds.
     pub(crate) create_errors: VecDeque<RuntimeError>,
+    pub(crate) update_errors: VecDeque<RuntimeError>,
     /// Errors for coming starts of containers. Each start takes the first error from the queue and fails with it. If
     /// the queue is empty, the start succeeds.
     pub(crate) start_errors: VecDeque<RuntimeError>,
@@ -135,6 +138,7 @@ pub(crate) fn runtime_container_status(
         pid: None,
         log_path: Default::default(),
         user: None,
+        resources: None,
     }
 }
 
@@ -320,6 +324,30 @@ impl Runtime for FakeRuntime {
             return Err(e);
         }
         end(s.container(id)?, 137);
+        Ok(())
+    }
+
+    fn update_pod(&self, _: &str, resources: &PodResources) -> Result<(), RuntimeError> {
+        let memory = resources.limits.memory_limit.unwrap_or_default();
+        self.state().calls.push(format!("update pod {memory}"));
+        Ok(())
+    }
+
+    fn update_container(
+        &self,
+        id: &ContainerId,
+        resources: &Resources,
+        requirements: &ResourceRequirements,
+    ) -> Result<(), RuntimeError> {
+        let mut s = self.state();
+        let memory = resources.limits.memory_limit.unwrap_or_default();
+        s.calls.push(format!("update {id} {memory}"));
+        if let Some(e) = s.update_errors.pop_front() {
+            return Err(e);
+        }
+        let text = serde_json::to_string(requirements).expect("JSON");
+        let annotations = Arc::make_mut(&mut s.container(id)?.annotations);
+        annotations.insert(super::labels::CONTAINER_RESOURCES.to_owned(), text);
         Ok(())
     }
 

@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use super::{
     AttachRequest, ContainerConfig, ContainerId, ContainerRoot, ExecOutcome, ExecRequest, Listing,
-    NetworkNamespace, Runtime, RuntimeError, SandboxConfig, Session, Started,
+    NetworkNamespace, PodResources, Resources, Runtime, RuntimeError, SandboxConfig, Session,
+    Started,
 };
+use crate::api::pod::ResourceRequirements;
 use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
 use crate::base::metrics::counters::{Counter, Durations};
@@ -49,12 +51,13 @@ enum Operation {
     StartContainer,
     StopContainer,
     StopSandbox,
+    UpdateContainer,
 }
 
 impl Operation {
     /// The kubelet's names of the operations, in the order of the variants. The kubelet lists sandboxes and containers
     /// separately; a listing of podprobe has both and counts as `list_podsandbox`.
-    const NAMES: [&str; 12] = [
+    const NAMES: [&str; 13] = [
         "attach",
         "create_container",
         "exec",
@@ -67,6 +70,7 @@ impl Operation {
         "start_container",
         "stop_container",
         "stop_podsandbox",
+        "update_container",
     ];
 }
 
@@ -194,6 +198,25 @@ impl Runtime for Metered {
     ) -> Result<(), RuntimeError> {
         self.timed(Operation::StopContainer, |r| {
             r.stop_container(id, grace, cancel)
+        })
+    }
+
+    fn update_pod(
+        &self,
+        cgroup_parent: &str,
+        resources: &PodResources,
+    ) -> Result<(), RuntimeError> {
+        self.inner.update_pod(cgroup_parent, resources)
+    }
+
+    fn update_container(
+        &self,
+        id: &ContainerId,
+        resources: &Resources,
+        requirements: &ResourceRequirements,
+    ) -> Result<(), RuntimeError> {
+        self.timed(Operation::UpdateContainer, |r| {
+            r.update_container(id, resources, requirements)
         })
     }
 

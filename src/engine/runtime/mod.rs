@@ -37,6 +37,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::pod::ResourceRequirements;
 use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
 use crate::base::sys::task;
@@ -342,6 +343,19 @@ pub trait Runtime: Send + Sync {
         id: &ContainerId,
         grace: Duration,
         cancel: &Cancel,
+    ) -> Result<(), RuntimeError>;
+
+    /// Gives a pod's cgroup other weights and limits. `cgroup_parent` is that of the sandbox's configuration.
+    fn update_pod(&self, cgroup_parent: &str, resources: &PodResources)
+    -> Result<(), RuntimeError>;
+
+    /// Gives a running container other weights and limits of cpu and memory, while it runs. From then on its status has
+    /// `requirements`. A limit of memory below what the container uses is an error, and changes nothing.
+    fn update_container(
+        &self,
+        id: &ContainerId,
+        resources: &Resources,
+        requirements: &ResourceRequirements,
     ) -> Result<(), RuntimeError>;
 
     /// Removes a stopped container: its record, file system and cgroup. Its logs stay. Idempotent.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{
@@ -11,6 +12,7 @@ use super::{
     RuntimeError, RuntimeState, SandboxStatus, labels,
 };
 use crate::api::PodUid;
+use crate::api::pod::ResourceRequirements;
 use crate::base::clock::Moment;
 
 /// An instance of a container as the runtime sees it.
@@ -57,6 +59,8 @@ pub struct RuntimeContainerStatus {
     pub log_path: PathBuf,
     /// User and groups with which the first process was started; None if the runtime does not report them.
     pub user: Option<LinuxUser>,
+    /// Resources in effect; None for a container of an older podprobe.
+    pub resources: Option<Arc<ResourceRequirements>>,
 }
 
 /// The status of a pod's sandbox, which holds the pod's namespaces.
@@ -199,6 +203,7 @@ fn sandbox_status(s: SandboxStatus) -> RuntimeSandboxStatus {
 
 fn container_status(c: ContainerStatus) -> RuntimeContainerStatus {
     let hash = c.annotations.get(labels::CONTAINER_HASH);
+    let resources = c.annotations.get(labels::CONTAINER_RESOURCES);
     RuntimeContainerStatus {
         hash: hash
             .and_then(|h| u32::from_str_radix(h, 16).ok())
@@ -226,6 +231,7 @@ fn container_status(c: ContainerStatus) -> RuntimeContainerStatus {
         pid: c.pid,
         log_path: c.log_path,
         user: c.user,
+        resources: resources.and_then(|text| serde_json::from_str(text).ok()),
     }
 }
 

@@ -14,6 +14,7 @@ mod oci_cli;
 pub mod oci_spec;
 mod output;
 pub mod pod_cgroup;
+mod resize;
 mod roles;
 pub mod sandbox;
 pub mod shim;

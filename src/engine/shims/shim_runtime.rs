@@ -11,6 +11,7 @@ mod lookup;
 mod lost;
 mod mounts;
 mod network;
+mod resize;
 mod restore;
 mod start;
 mod stop;
@@ -35,6 +36,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use super::state::{CONTAINER, ContainerRecord, Process, REMOVING};
 use super::{RuntimeChoice, ShimOptions};
+use crate::api::pod::ResourceRequirements;
 use crate::base::cancel::Cancel;
 use crate::base::json;
 use crate::base::locks::Locked;
@@ -46,8 +48,8 @@ use crate::engine::images::{ImageStore, ImagesInUse};
 use crate::engine::nsexec;
 use crate::engine::runtime::{
     AttachRequest, ContainerConfig, ContainerId, ContainerRoot, ExecOutcome, ExecRequest, Listing,
-    NetworkNamespace, Runtime, RuntimeError, RuntimeErrorKind, SandboxConfig, SandboxMetadata,
-    Session, Sessions, Started,
+    NetworkNamespace, PodResources, Resources, Runtime, RuntimeError, RuntimeErrorKind,
+    SandboxConfig, SandboxMetadata, Session, Sessions, Started,
 };
 use crate::net::network::Networks;
 use listing::Cache;
@@ -428,6 +430,23 @@ impl Runtime for ShimRuntime {
         cancel: &Cancel,
     ) -> Result<(), RuntimeError> {
         self.stop(id, grace, cancel)
+    }
+
+    fn update_pod(
+        &self,
+        cgroup_parent: &str,
+        resources: &PodResources,
+    ) -> Result<(), RuntimeError> {
+        self.resize_pod(cgroup_parent, resources)
+    }
+
+    fn update_container(
+        &self,
+        id: &ContainerId,
+        resources: &Resources,
+        requirements: &ResourceRequirements,
+    ) -> Result<(), RuntimeError> {
+        self.resize_container(id, resources, requirements)
     }
 
     fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {

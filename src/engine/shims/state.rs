@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::pod::ResourceRequirements;
 use crate::base::clock::Moment;
 pub use crate::base::record_file::{read, try_read, write};
 pub use crate::base::sys::task::Process;
@@ -26,6 +27,8 @@ pub const SANDBOX: &str = "sandbox.json";
 pub const STATE: &str = "state.json";
 /// Record of the sandbox's network, written by the daemon once that network is set up.
 pub const NETWORK: &str = "network.json";
+/// Record of the resources that a container was given while it ran, written by the daemon.
+pub const RESOURCES: &str = "resources.json";
 /// Record of the container's end, written once the container has ended.
 pub const EXIT: &str = "exit.json";
 /// Copy of the exit record, in case the record is damaged: once the shim is gone, no process knows how the container
@@ -195,6 +198,14 @@ pub struct ContainerRecord {
     /// Cgroup to which the shim moves (see [`crate::base::sys::cgroup::leave_the_daemon`]).
     #[serde(default)]
     pub shims_cgroup: String,
+}
+
+/// The record of the resources that a container has instead of those with which it was made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ResourcesRecord {
+    /// The resources in effect, as in a pod's spec.
+    #[serde(default)]
+    pub requirements: ResourceRequirements,
 }
 
 /// The record of a container's processes and cgroups.

@@ -376,6 +376,7 @@ mod tests {
             pid: None,
             log_path: Default::default(),
             user: None,
+            resources: None,
         }
     }
 

@@ -268,6 +268,7 @@ mod tests {
                 restart_all: false,
                 ended_before: &[],
                 asked: &[],
+                resized: &[],
             })
         };
         // The policy is Never, so no container stays and none starts. The whole pod is killed.
@@ -309,6 +310,7 @@ mod tests {
                 restart_all: false,
                 ended_before: &[],
                 asked: &[],
+                resized: &[],
             })
         };
         assert_eq!(
@@ -345,6 +347,7 @@ mod tests {
                 restart_all: false,
                 ended_before: ended,
                 asked: &[],
+                resized: &[],
             });
             actions.ephemeral_start
         };
@@ -372,6 +375,7 @@ mod tests {
             restart_all: true,
             ended_before: &[],
             asked: &[],
+            resized: &[],
         });
         let removed: Vec<&str> = removed.remove.iter().map(|r| r.name.as_str()).collect();
         assert_eq!(removed, ["c"], "it goes on when all others start anew");

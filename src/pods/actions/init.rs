@@ -2,7 +2,7 @@
 //! last to the first. The first visited container that has a status shows how far the pod's initialisation has come.
 
 use super::pod_actions::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
-use super::restart::{RESTART_REQUESTED, should_restart_after};
+use super::restart::{RESIZE_RESTARTS, RESTART_REQUESTED, should_restart_after};
 use crate::api::Container;
 use crate::api::pod::RestartPolicy;
 use crate::engine::runtime::{RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
@@ -152,6 +152,8 @@ impl Walk<'_> {
         // A restart for one of the two reasons below does not delay the next container.
         if status.hash != spec_hash(container) {
             self.restart(index, kill("definition changed", KillReason::None));
+        } else if self.inputs.resized.contains(&status.id) {
+            self.restart(index, kill(RESIZE_RESTARTS, KillReason::None));
         } else if container.liveness_probe.is_some()
             && (self.inputs.liveness)(&status.id) == Some(ProbeResult::Failure)
         {

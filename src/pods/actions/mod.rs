@@ -11,6 +11,7 @@ mod init;
 mod order;
 mod pod_actions;
 mod regular;
+mod resize;
 mod restart;
 mod restart_all;
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub use grace::{
 pub use init::has_initialized;
 pub use order::ends_after;
 pub use pod_actions::{Inputs, KillReason, PodActions, ToKill};
+pub use resize::{NoRoom, Resize, ResizeState, ToResize, plan as plan_resize};
 pub use restart::on_request as restart_on_request;
 pub use restart::{CannotRestart, restarts_all, should_be_restarted, should_restart_after};
 pub use restart_all::{

@@ -84,6 +84,8 @@ pub struct Inputs<'a> {
     pub ended_before: &'a [String],
     /// The instances that a person has asked to replace.
     pub asked: &'a [ContainerId],
+    /// The instances that end because the next ones have other resources (8.13).
+    pub resized: &'a [ContainerId],
 }
 
 /// Makes the kill of one instance. `message` is the text of the Killing event.

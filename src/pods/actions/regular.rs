@@ -1,7 +1,7 @@
 //! Decides about the regular containers of an initialised pod (kubelet-probes 8.3 step 5).
 
 use super::pod_actions::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
-use super::restart::{RESTART_REQUESTED, should_be_restarted};
+use super::restart::{RESIZE_RESTARTS, RESTART_REQUESTED, should_be_restarted};
 use crate::api::Container;
 use crate::api::pod::RestartPolicy;
 use crate::engine::runtime::RuntimeState;
@@ -65,6 +65,8 @@ fn one(inputs: &Inputs, container: &Container) -> Decision {
         ("definition changed", KillReason::None, true)
     } else if inputs.asked.contains(&running.id) {
         (RESTART_REQUESTED, KillReason::None, restarts)
+    } else if inputs.resized.contains(&running.id) {
+        (RESIZE_RESTARTS, KillReason::None, restarts)
     } else if (inputs.liveness)(&running.id) == Some(ProbeResult::Failure) {
         ("failed liveness probe", KillReason::LivenessProbe, restarts)
     } else if (inputs.startup)(&running.id) == Some(ProbeResult::Failure) {

@@ -8,6 +8,8 @@ use crate::engine::runtime::{ContainerId, RuntimeContainerStatus, RuntimeState};
 
 /// The cause of a restart that a person has requested. The Killing event of the container has this text.
 pub const RESTART_REQUESTED: &str = "restart requested";
+/// The words of the Killing event of a container that must start again for other resources.
+pub(super) const RESIZE_RESTARTS: &str = "resize requires restart";
 
 /// The reason why a container cannot be restarted on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -81,6 +81,7 @@ impl World {
             restart_all: false,
             ended_before: &[],
             asked: &[],
+            resized: &[],
         })
     }
 

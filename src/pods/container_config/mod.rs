@@ -23,7 +23,7 @@ pub use environment::{EnvironmentError, needs_pod_ips};
 pub use error::ConfigError;
 pub use host_names::{HostNameError, HostNames, host_names};
 pub use node::{NodeFacts, huge_pages, huge_pages_by_size, kernel_version};
-pub use resources::ResourceError;
+pub use resources::{ResourceError, larger, pod_resources, resources};
 pub use security::{NonRootBreach, SecurityError};
 pub use volume_mount::MountError;
 
@@ -112,7 +112,7 @@ pub fn sandbox(i: &SandboxInputs<'_>) -> SandboxConfig {
         hostname: i.hostname.to_owned(),
         log_directory: i.log_directory.clone(),
         cgroup_parent: i.cgroup_parent.clone(),
-        resources: resources::pod_resources(i.pod, i.resource_policy),
+        resources: pod_resources(i.pod, i.resource_policy),
         namespaces: namespaces(i.pod),
         runtime_handler: i.pod.spec.runtime_class_name.clone().unwrap_or_default(),
         sysctls: sysctls(i.pod),
@@ -253,7 +253,7 @@ pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, ConfigError> {
         working_dir: c.working_dir.clone(),
         mounts: mounts(i, &variables)?,
         env: variables,
-        resources: resources::resources(i.pod, c, i.node, i.resource_policy)?,
+        resources: resources(i.pod, c, i.node, i.resource_policy)?,
         security: security::security(i)?,
         stdin: c.stdin,
         stdin_once: c.stdin_once,
@@ -265,10 +265,16 @@ pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, ConfigError> {
             fall_back_to_log: c.termination_message_policy == "FallbackToLogsOnError",
         }),
         labels: container_labels(i.pod, c),
-        annotations: Labels::from([(
-            labels::CONTAINER_HASH.to_owned(),
-            format!("{:x}", spec_hash(c)),
-        )]),
+        annotations: Labels::from([
+            (
+                labels::CONTAINER_HASH.to_owned(),
+                format!("{:x}", spec_hash(c)),
+            ),
+            (
+                labels::CONTAINER_RESOURCES.to_owned(),
+                serde_json::json!(c.resources).to_string(),
+            ),
+        ]),
     })
 }
 

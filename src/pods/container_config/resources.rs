@@ -26,7 +26,7 @@ pub struct ResourceError {
 }
 
 /// Returns the limits and weights of a container. A limit of 0 means no limit.
-pub(super) fn resources(
+pub fn resources(
     pod: &Pod,
     container: &Container,
     node: &NodeFacts,
@@ -48,7 +48,7 @@ pub(super) fn resources(
 
 /// Returns the limits and weights of the pod as a whole, like the kubelet's `ResourceConfigForPod`. The pod has a limit
 /// only if every container has a limit. Validation has checked the quantities.
-pub(super) fn pod_resources(pod: &Pod, policy: ResourcePolicy) -> PodResources {
+pub fn pod_resources(pod: &Pod, policy: ResourcePolicy) -> PodResources {
     let of = |map: &BTreeMap<String, Quantity>, name, unit| amount(map, name, unit).ok().flatten();
     let cpu_limit = |c: &Container| of(&c.resources.limits, "cpu", 1000).unwrap_or(0);
     let memory_limit = |c: &Container| of(&c.resources.limits, "memory", 1).unwrap_or(0);
@@ -61,6 +61,20 @@ pub(super) fn pod_resources(pod: &Pod, policy: ResourcePolicy) -> PodResources {
             pod_resources::limit(pod, memory_limit),
         ),
         pids_limit: policy.pod_pids_limit,
+    }
+}
+
+/// Returns the larger of two weights and limits. No limit is the largest.
+pub fn larger(a: &PodResources, b: &PodResources) -> PodResources {
+    let limit = |a: Option<i64>, b: Option<i64>| a.zip(b).map(|(a, b)| a.max(b));
+    PodResources {
+        limits: Limits {
+            cpu_shares: a.limits.cpu_shares.max(b.limits.cpu_shares),
+            cpu_quota: limit(a.limits.cpu_quota, b.limits.cpu_quota),
+            cpu_period: b.limits.cpu_period,
+            memory_limit: limit(a.limits.memory_limit, b.limits.memory_limit),
+        },
+        pids_limit: b.pids_limit,
     }
 }
 

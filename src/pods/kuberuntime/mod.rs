@@ -382,6 +382,35 @@ impl KubeRuntime {
         status.map_or_else(|_| Vec::new(), |status| status.ips().to_vec())
     }
 
+    /// Gives the cgroup of a pod the weights and limits of `to`. A limit that is lower there than in `from` stays: containers
+    /// still have theirs.
+    ///
+    /// # Errors
+    /// Returns the runtime's error.
+    pub fn resize_pod(&self, from: &Pod, to: &Pod) -> Result<(), RuntimeError> {
+        let of = |pod| container_config::pod_resources(pod, self.resource_policy);
+        let resources = container_config::larger(&of(from), &of(to));
+        let cgroup = self.layout.pod_cgroup(to.uid());
+        self.runtime.update_pod(&cgroup, &resources)
+    }
+
+    /// Gives a running container the resources of the pod's spec.
+    ///
+    /// # Errors
+    /// Returns the runtime's error.
+    pub fn resize_container(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        id: &ContainerId,
+    ) -> Result<(), RuntimeError> {
+        let resources =
+            container_config::resources(pod, container, &self.node, self.resource_policy);
+        let resources = resources.map_err(|e| RuntimeError::failed(e.to_string()))?;
+        self.runtime
+            .update_container(id, &resources, &container.resources)
+    }
+
     /// Creates a container.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use crate::api::pod::{PodReadinessGate, PodSpec};
 use crate::api::status::POD_TERMINATING;
 use crate::api::{Container, ContainerStatus, PodCondition, PodPhase, PodStatus};
 use crate::base::clock::Time;
-use crate::pods::actions::{ALL_CONTAINERS_RESTARTING, may_restart_all};
+use crate::pods::actions::{ALL_CONTAINERS_RESTARTING, ResizeState, may_restart_all};
 
 fn condition(type_: &str, status: bool, reason: &str, message: String) -> PodCondition {
     PodCondition {
@@ -24,6 +24,8 @@ pub(super) struct ConditionInputs<'a> {
     pub(super) restarting: bool,
     /// True if the pod is being stopped.
     pub(super) terminating: bool,
+    /// The state of the pod's resize (8.13).
+    pub(super) resize: &'a ResizeState,
     /// The conditions in the previous status.
     pub(super) old: &'a [PodCondition],
 }
@@ -37,6 +39,7 @@ pub(super) fn generate(
 ) -> Vec<PodCondition> {
     let containers_ready = containers_ready(spec, Some(status), status.phase);
     let mut all: Vec<PodCondition> = of_others(inputs.old).cloned().collect();
+    all.extend(of_resize(inputs.resize));
     all.push(condition(
         "PodReadyToStartContainers",
         inputs.sandbox_ready,
@@ -59,6 +62,25 @@ pub(super) fn generate(
         all.push(all_containers_restarting(status.phase, inputs.restarting));
     }
     all
+}
+
+/// Makes the conditions of a pod that is to have other resources. A pod without such a wish has none of them.
+fn of_resize(resize: &ResizeState) -> impl Iterator<Item = PodCondition> {
+    let pending = resize.no_room.as_ref().map(|why| {
+        let message = why.message().to_owned();
+        condition("PodResizePending", true, why.reason(), message)
+    });
+    let in_progress = resize.is_in_progress.then(|| {
+        let error = resize.error.clone();
+        let reason = if error.is_some() { "Error" } else { "" };
+        condition(
+            "PodResizeInProgress",
+            true,
+            reason,
+            error.unwrap_or_default(),
+        )
+    });
+    pending.into_iter().chain(in_progress)
 }
 
 /// Makes the condition AllContainersRestarting. The condition is never True in a terminal phase, because a pod in such
@@ -642,6 +664,7 @@ mod tests {
                 sandbox_ready: true,
                 restarting: false,
                 terminating: false,
+                resize: &crate::pods::actions::ResizeState::default(),
                 old,
             };
             PodStatus {

@@ -1,7 +1,7 @@
 //! Makes container statuses from the runtime's status, the previous status and recorded start failures
 //! (kubelet-probes 9.3).
 
-use crate::api::pod::VolumeMount;
+use crate::api::pod::{ResourceRequirements, VolumeMount};
 use crate::api::status::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
     ContainerUser, LinuxContainerUser, VolumeMountStatus,
@@ -87,7 +87,9 @@ fn one(inputs: &Inputs, container: &Container, may_fail: bool) -> ContainerStatu
     } = inputs;
     let old = old.and_then(|s| s.container(&container.name));
     let mut status = from_runtime(inputs, container, old);
-    fill_from_spec(&mut status, container, old);
+    let instance = (runtime.containers.iter()).find(|c| c.id.uri() == status.container_id);
+    let in_effect = instance.and_then(|instance| instance.resources.as_deref());
+    fill_from_spec(&mut status, container, in_effect, old);
     let deleted = pod.metadata.deletion_timestamp.is_some();
     let newest = runtime.container(&container.name);
     let policy = pod.spec.restart_policy;
@@ -120,10 +122,11 @@ fn recursive_read_only(mount: &VolumeMount) -> &'static str {
 }
 
 /// Adds the fields that the kubelet copies from the spec: the mounts of each container, and the resources of each
-/// created container. A container keeps the resources that it was created with, whatever its spec says since then.
+/// created container. A container of an older podprobe keeps the resources that its status had first.
 fn fill_from_spec(
     status: &mut ContainerStatus,
     container: &Container,
+    in_effect: Option<&ResourceRequirements>,
     old: Option<&ContainerStatus>,
 ) {
     let mount = |m: &VolumeMount| VolumeMountStatus {
@@ -134,6 +137,11 @@ fn fill_from_spec(
     };
     status.volume_mounts = container.volume_mounts.iter().map(mount).collect();
     if status.container_id.is_empty() {
+        return;
+    }
+    if let Some(in_effect) = in_effect {
+        status.allocated_resources = container.resources.requests.clone();
+        status.resources = Some(in_effect.clone());
         return;
     }
     let same = old.filter(|old| old.container_id == status.container_id);

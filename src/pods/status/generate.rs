@@ -11,7 +11,7 @@ use crate::api::{Pod, PodPhase, PodSource, PodStatus};
 use crate::base::clock::Time;
 use crate::engine::runtime::RuntimePodStatus;
 use crate::pods::actions::{
-    ALL_CONTAINERS_RESTARTING, has_initialized, restart_all_wanted, sandbox_needed,
+    ALL_CONTAINERS_RESTARTING, ResizeState, has_initialized, restart_all_wanted, sandbox_needed,
 };
 
 /// The reason in the status of an evicted pod, and the reason of the event about the eviction.
@@ -43,6 +43,8 @@ pub struct Inputs<'a> {
     pub deadline_exceeded: bool,
     /// The reason [`EVICTED`] or [`DELETED`] with its message, or `None` if the pod is not evicted or deleted.
     pub ended_by: Option<(&'a str, &'a str)>,
+    /// The state of the pod's resize (8.13).
+    pub resize: &'a ResizeState,
 }
 
 /// Computes the status of a pod.
@@ -83,6 +85,7 @@ pub fn generate(inputs: &Inputs) -> PodStatus {
         sandbox_ready: !sandbox_needed(pod, runtime).0,
         restarting: wanted || (was_restarting && !runtime.containers.is_empty()),
         terminating: inputs.terminating,
+        resize: inputs.resize,
         old: old_conditions,
     };
     status.conditions = conditions::generate(&pod.spec, &status, &facts);
@@ -191,6 +194,7 @@ mod tests {
             terminating: false,
             deadline_exceeded,
             ended_by: None,
+            resize: &ResizeState::default(),
         })
     }
 
@@ -235,6 +239,7 @@ mod tests {
                 terminating: false,
                 deadline_exceeded: false,
                 ended_by: None,
+                resize: &ResizeState::default(),
             })
             .phase
         };
@@ -280,6 +285,7 @@ mod tests {
                 terminating: true,
                 deadline_exceeded: true,
                 ended_by: Some((EVICTED, "full. ")),
+                resize: &ResizeState::default(),
             });
             (status.phase, status.reason, status.message)
         };

@@ -312,6 +312,7 @@ mod tests {
                 sandbox_ready: true,
                 restarting: false,
                 terminating: false,
+                resize: &crate::pods::actions::ResizeState::default(),
                 old: &[],
             },
         );
@@ -332,6 +333,7 @@ mod tests {
             sandbox_ready: true,
             restarting: false,
             terminating: true,
+            resize: &crate::pods::actions::ResizeState::default(),
             old: &[],
         };
         leaving.conditions = conditions::generate(&pod.spec, &leaving, &facts);
@@ -600,6 +602,7 @@ mod tests {
             sandbox_ready: true,
             restarting: false,
             terminating: true,
+            resize: &crate::pods::actions::ResizeState::default(),
             old: &[],
         };
         leaving.conditions = conditions::generate(&pod.spec, &leaving, &facts);

@@ -7,6 +7,7 @@
 mod evicted;
 mod killing;
 pub mod metrics;
+mod resizing;
 mod restarts;
 mod starting;
 mod syncer;

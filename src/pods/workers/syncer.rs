@@ -17,18 +17,22 @@ use crate::engine::runtime::{
     ContainerId, ENDING, Runtime, RuntimeContainerStatus, RuntimeError, RuntimePodStatus,
 };
 use crate::pods::actions::{
-    self, ALL_CONTAINERS_RESTARTING, BackOff, KillReason, ToKill, ToRemove,
+    self, ALL_CONTAINERS_RESTARTING, BackOff, KillReason, ResizeState, ToKill, ToRemove,
 };
+use crate::pods::admission;
 use crate::pods::events::{EventType, Recorder};
 use crate::pods::eviction::Evictions;
 use crate::pods::kuberuntime::KubeRuntime;
 use crate::pods::lifecycle::Hooks;
+use crate::pods::manager::PodManager;
 use crate::pods::pleg::CacheError;
 use crate::pods::probe_result::ProbeResult;
 use crate::pods::status::{self, StartFailure, StatusManager};
 
 /// The largest number of start failures that are remembered (kubelet-probes 9.3, note on S9).
 const MAX_FAILURES: usize = 1000;
+/// The time after which it is checked again whether there is room for other resources of a pod.
+const ROOM: Duration = Duration::from_secs(10);
 /// The number of hexadecimal digits of a container id.
 const ID_DIGITS: usize = 64;
 
@@ -104,6 +108,10 @@ pub struct Deps {
     pub recorder: Arc<Recorder>,
     /// The counters of pods.
     pub metrics: Arc<PodMetrics>,
+    /// The pods that should run, and the node on which they have room.
+    pub pods: Arc<PodManager>,
+    /// The resources of the node.
+    pub node: admission::Node,
     /// The address of pods that use the node's network.
     pub node_ip: IpAddr,
     /// The ceiling of the crash-loop back-off.
@@ -115,6 +123,8 @@ pub struct Syncer {
     pub(super) deps: Deps,
     pub(super) back_off: Mutex<BackOff>,
     pub(super) failures: Mutex<HashMap<(PodUid, String), StartFailure>>,
+    /// The pods that are to have other resources.
+    pub(super) resizes: Mutex<HashMap<PodUid, ResizeState>>,
     /// The time at which each pod's last run ended. The next run waits for a newer runtime status.
     last_run: Mutex<HashMap<PodUid, Moment>>,
 }
@@ -191,6 +201,7 @@ impl Syncer {
             deps,
             back_off,
             failures: Mutex::default(),
+            resizes: Mutex::default(),
             last_run: Mutex::default(),
         }
     }
@@ -213,6 +224,8 @@ impl Syncer {
             Ok(status) => status,
             Err(outcome) => return outcome,
         };
+        let resize = self.plan_resize(pod, &runtime);
+        let pod = &resize.pod;
         let status = self.publish(pod, &runtime, Stage::Syncing);
         if status.phase.is_terminal() {
             return Outcome::Terminal;
@@ -228,17 +241,24 @@ impl Syncer {
                 .is_some_and(|c| c.status == "True"),
             ended_before: &actions::ended_before(pod, &status, &runtime),
             asked: &self.deps.restarts.asked(pod.uid(), &runtime),
+            resized: &resize.restart,
         });
+        let mut problems = Problems::new(cancel);
+        if !actions.kill_pod {
+            self.resize(&resize, &actions.kill, &mut problems);
+        }
         if !actions.kill_pod && !actions.starts() {
             self.update_volumes(pod, &runtime);
         }
+        if resize.no_room.is_some() {
+            problems.held_until(Moment::now() + ROOM);
+        }
         if actions.is_empty() {
-            return Outcome::Ok;
+            return self.outcome(pod, problems);
         }
         if !actions.remove.is_empty() {
             return self.remove_for_restart(pod, &runtime, &actions.remove, cancel);
         }
-        let mut problems = Problems::new(cancel);
         self.carry_out(pod, runtime, &actions, &mut problems);
         self.deps.cache.request_relist(pod.uid());
         self.outcome(pod, problems)
@@ -285,6 +305,12 @@ impl Syncer {
                 self.deps.statuses.age(pod.uid(), Moment::now()),
             ),
             ended_by: ended_by.as_ref().map(|(reason, why)| (*reason, &**why)),
+            resize: &self
+                .resizes
+                .locked()
+                .get(pod.uid())
+                .cloned()
+                .unwrap_or_default(),
         });
         let status = if pod_is_terminal {
             status::finished(&pod.spec, status)
@@ -431,6 +457,7 @@ impl Syncer {
         let uid = work.pod.uid();
         self.forget_failures(uid);
         self.deps.restarts.forget(uid);
+        self.resizes.locked().remove(uid);
         if !work.removed {
             // A finished pod keeps its records and logs, but not its emptyDirs.
             return match self.deps.kuberuntime.tear_down_volumes(&work.pod) {

@@ -14,12 +14,12 @@ use crate::base::clock::Moment;
 use crate::base::remove_tree::remove_tree;
 use crate::engine::runtime::{
     ContainerId, ContainerMetadata, ContainerStatus, Listing, NamespaceMode, RuntimeError,
-    RuntimeState, SandboxMetadata, SandboxStatus,
+    RuntimeState, SandboxMetadata, SandboxStatus, labels,
 };
 use crate::engine::shims::cri_log;
 use crate::engine::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, NETWORK, NetworkRecord,
-    Process, SANDBOX, STATE, SandboxRecord, SandboxState,
+    Process, RESOURCES, ResourcesRecord, SANDBOX, STATE, SandboxRecord, SandboxState,
 };
 
 /// A cache of records that never change, and of the last state that was read.
@@ -53,6 +53,13 @@ pub(super) struct KnownContainer {
     pub(super) exit: Option<Arc<ExitRecord>>,
     /// True once it was logged that the container's shim is gone.
     loss_reported: bool,
+}
+
+/// Lets a record show other resources than those with which its container was made.
+pub(super) fn set_resources(record: &mut ContainerRecord, resized: &ResourcesRecord) {
+    let text = serde_json::json!(resized.requirements).to_string();
+    let annotations = Arc::make_mut(&mut record.annotations);
+    annotations.insert(labels::CONTAINER_RESOURCES.to_owned(), text);
 }
 
 /// A sandbox, as last read from its records.
@@ -289,7 +296,10 @@ impl ShimRuntime {
                 return Ok(());
             }
             match read.or_else(|| self.rebuilt_container(&id)) {
-                Some(record) => {
+                Some(mut record) => {
+                    if let Some(resized) = state::try_read(&dir, RESOURCES)? {
+                        set_resources(&mut record, &resized);
+                    }
                     let record = Arc::new(record);
                     cache.containers.add(
                         id.clone(),

@@ -136,6 +136,20 @@ struct Harness {
     dir: tempfile::TempDir,
 }
 
+/// A node with 2 processors and 1 GiB of memory.
+fn node() -> admission::Node {
+    admission::Node {
+        name: "n".into(),
+        labels: Default::default(),
+        cpu_milli: 2000,
+        memory: 1 << 30,
+        huge_pages: Default::default(),
+        max_pods: 110,
+        sysctls: Default::default(),
+        app_armor: false,
+    }
+}
+
 /// Opens the evictions under this root, as a daemon does at its start.
 fn evictions(root: &std::path::Path) -> Arc<Evictions> {
     let (layout, wake) = (Layout::new(root), crossbeam_channel::bounded(1).0);
@@ -189,6 +203,8 @@ impl Harness {
             restarts: Arc::default(),
             recorder: recorder.clone(),
             metrics: Arc::default(),
+            pods: Arc::default(),
+            node: node(),
             node_ip: "192.0.2.1".parse().unwrap(),
             max_back_off: Duration::from_secs(300),
         });
@@ -1604,4 +1620,160 @@ fn a_request_goes_with_its_pod() {
     h.run(Phase::Terminating);
     h.run(Phase::Terminated);
     assert!(!h.syncer.deps.restarts.is_asked(h.pod.uid(), "c"));
+}
+
+/// A container with this memory as its request and limit.
+fn sized(memory: &str, policy: &str) -> Value {
+    json!({"containers": [{"name": "c", "image": "i",
+        "resources": {"requests": {"memory": memory}, "limits": {"memory": memory}},
+        "resizePolicy": [{"resourceName": "memory", "restartPolicy": policy}]}]})
+}
+
+impl Harness {
+    /// Gives the pod another spec, as an edit does.
+    fn edit(&mut self, spec: Value) {
+        let mut pod = (*self.pod).clone();
+        pod.spec = serde_json::from_value(spec).unwrap();
+        self.pod = Arc::new(pod);
+    }
+
+    /// Returns the condition of this type with its reason.
+    fn condition(&self, type_: &str) -> Option<(String, String)> {
+        let status = self.status();
+        let condition = status.condition(type_)?;
+        assert_eq!(condition.status, "True");
+        Some((condition.reason.clone(), condition.message.clone()))
+    }
+
+    /// Returns the limit of memory that the status shows.
+    fn memory(&self) -> [String; 2] {
+        let container = &self.status().container_statuses[0];
+        let shown = container.resources.as_ref().unwrap().limits["memory"].clone();
+        [shown.0, container.allocated_resources["memory"].0.clone()]
+    }
+}
+
+const MI: i64 = 1 << 20;
+
+#[test]
+fn a_container_gets_more_memory_while_it_runs() {
+    let mut h = Harness::new(sized("64Mi", "NotRequired"));
+    h.run(Phase::Sync);
+    h.calls();
+    h.edit(sized("80Mi", "NotRequired"));
+    let resized = h.run(Phase::Sync);
+    assert!(matches!(resized, Outcome::Failed { error, retry_at: Some(_) } if error.is_empty()));
+    let (pod, container) = (format!("update pod {}", 80 * MI), |id: &str| {
+        format!("update {id} {}", 80 * MI)
+    });
+    let calls = h.calls();
+    let id = h.runtime.state().containers[0].id.clone();
+    assert_eq!(calls, [&pod, &container(id.as_str()), &pod, "relist"]);
+    assert_eq!(h.memory(), ["80Mi", "80Mi"]);
+    assert_eq!(h.condition("PodResizeInProgress"), Some(Default::default()));
+    assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    assert_eq!(h.condition("PodResizeInProgress"), None);
+    assert_eq!(
+        h.texts().last().unwrap(),
+        "ResizeCompleted Pod resize completed"
+    );
+    // Less: the pod has the larger limit until the container has its own.
+    h.edit(sized("48Mi", "NotRequired"));
+    h.calls();
+    h.run(Phase::Sync);
+    let first = format!("update pod {}", 80 * MI);
+    let last = format!("update pod {}", 48 * MI);
+    let calls = h.calls();
+    assert_eq!((&calls[0], &calls[2]), (&first, &last), "{calls:?}");
+}
+
+#[test]
+fn a_container_that_keeps_its_memory_says_why_and_is_tried_again() {
+    let mut h = Harness::new(sized("64Mi", "NotRequired"));
+    h.run(Phase::Sync);
+    h.edit(sized("1Mi", "NotRequired"));
+    for _ in 0..2 {
+        let why = RuntimeError::failed("it uses more");
+        h.runtime.state().update_errors.push_back(why);
+        let failed = h.run(Phase::Sync);
+        assert!(matches!(failed, Outcome::Failed { error, .. } if error == "it uses more"));
+        let error = ("Error".to_owned(), "it uses more".to_owned());
+        assert_eq!(h.condition("PodResizeInProgress"), Some(error));
+        assert_eq!(h.memory(), ["64Mi", "1Mi"]);
+    }
+    let said = |h: &Harness| {
+        let texts = h.texts();
+        texts
+            .iter()
+            .filter(|t| t.starts_with("ResizeError"))
+            .count()
+    };
+    assert_eq!(said(&h), 1, "once for one reason");
+    h.run(Phase::Sync);
+    h.run(Phase::Sync);
+    assert_eq!(h.memory(), ["1Mi", "1Mi"]);
+    assert_eq!(h.condition("PodResizeInProgress"), None);
+}
+
+/// The node of these tests has 1 GiB.
+#[test]
+fn without_room_a_pod_keeps_what_it_has_and_says_so() {
+    let mut h = Harness::new(sized("64Mi", "NotRequired"));
+    h.run(Phase::Sync);
+    h.edit(sized("2Gi", "NotRequired"));
+    h.calls();
+    let waits = h.run(Phase::Sync);
+    assert!(matches!(waits, Outcome::Failed { error, retry_at: Some(_) } if error.is_empty()));
+    assert_eq!(h.calls(), [] as [&str; 0]);
+    let text =
+        "Node didn't have enough capacity: memory, requested: 2147483648, capacity: 1073741824";
+    let infeasible = ("Infeasible".to_owned(), text.to_owned());
+    assert_eq!(h.condition("PodResizePending"), Some(infeasible));
+    assert_eq!(h.memory(), ["64Mi", "64Mi"]);
+    assert_eq!(
+        h.texts().last().unwrap(),
+        &format!("ResizeInfeasible {text}")
+    );
+
+    let other = crate::api::test_pods::pod("other")
+        .uid("o")
+        .spec(sized("900Mi", "NotRequired"));
+    h.syncer.deps.pods.set(Arc::new(other.build()));
+    h.edit(sized("200Mi", "NotRequired"));
+    h.run(Phase::Sync);
+    let (reason, message) = h.condition("PodResizePending").unwrap();
+    assert_eq!(reason, "Deferred");
+    assert!(
+        message.contains("requested: 209715200, used: 943718400"),
+        "{message}"
+    );
+    // A container that ends meanwhile starts with what it had.
+    let id = h.runtime.state().containers[0].id.clone();
+    h.runtime
+        .stop_container(&id, Duration::ZERO, &Cancel::default())
+        .unwrap();
+    h.run(Phase::Sync);
+    let made = h.runtime.state().configs.last().unwrap().resources.limits;
+    assert_eq!(made.memory_limit, Some(64 * MI));
+    h.syncer.deps.pods.remove(&"o".into());
+    h.run(Phase::Sync);
+    h.run(Phase::Sync);
+    assert_eq!(h.condition("PodResizePending"), None);
+    assert_eq!(h.memory(), ["200Mi", "200Mi"]);
+}
+
+#[test]
+fn a_container_that_must_restart_for_its_memory_does() {
+    let mut h = Harness::new(sized("64Mi", "RestartContainer"));
+    h.run(Phase::Sync);
+    h.edit(sized("80Mi", "RestartContainer"));
+    h.run(Phase::Sync);
+    h.run(Phase::Sync);
+    let made = h.runtime.state().configs.last().unwrap().clone();
+    assert_eq!(made.metadata.attempt, 1);
+    assert_eq!(made.resources.limits.memory_limit, Some(80 * MI));
+    let texts = h.texts();
+    let killed = "Killing Container c resize requires restart, will be restarted";
+    assert!(texts.iter().any(|text| text == killed), "{texts:?}");
+    assert_eq!(h.memory(), ["80Mi", "80Mi"]);
 }

@@ -1,0 +1,184 @@
+//! Changes the limits of cpu and memory of a container that runs. The values of its cgroup are written in an order that the
+//! kernel takes, whether a limit grows or shrinks.
+//!
+//! Invariants: a limit of memory below what the container uses is not written, because the kernel would kill the container
+//! for it. All runtimes use the cgroup that the record names, so none of them is asked.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::pod_cgroup;
+use crate::base::sys::cgroup::Cgroups;
+use crate::engine::runtime::{PodResources, Resources};
+
+/// The limit of memory and swap together in cgroup v1.
+const MEMORY_AND_SWAP: &str = "memory.memsw.limit_in_bytes";
+/// The limit of memory in cgroup v1.
+const MEMORY_V1: &str = "memory.limit_in_bytes";
+
+/// The reason why a container keeps its limits.
+#[derive(Debug, Error)]
+pub(super) enum ResizeError {
+    #[error("its memory limit would be {limit} bytes, and it uses {used}")]
+    BelowUse { limit: i64, used: i64 },
+    #[error("the node has no cgroup controller {0}")]
+    NoController(&'static str),
+    #[error("cannot write {value} to {}: {cause}", file.display())]
+    NotWritten {
+        file: PathBuf,
+        value: String,
+        #[source]
+        cause: io::Error,
+    },
+}
+
+/// Sets the limits of the container's cgroup `path`.
+pub(super) fn container(
+    cgroups: &Cgroups,
+    path: &str,
+    resources: &Resources,
+) -> Result<(), ResizeError> {
+    let limits = &resources.limits;
+    match cgroups.of_controller("memory", path) {
+        Some((dir, v2)) => memory(&dir, v2, resources)?,
+        None if limits.memory_limit.is_some() => return Err(ResizeError::NoController("memory")),
+        None => {}
+    }
+    let Some((dir, v2)) = cgroups.of_controller("cpu", path) else {
+        return match limits.cpu_quota {
+            Some(_) => Err(ResizeError::NoController("cpu")),
+            None => Ok(()),
+        };
+    };
+    // A container without a limit may have had one.
+    let unlimited = match (limits.cpu_quota, v2) {
+        (Some(_), _) => None,
+        (None, true) => Some(("cpu.max", format!("max {}", limits.cpu_period))),
+        (None, false) => Some(("cpu.cfs_quota_us", "-1".to_owned())),
+    };
+    let all = PodResources {
+        limits: *limits,
+        pids_limit: None,
+    };
+    let values = pod_cgroup::values("cpu", &all, v2);
+    values
+        .into_iter()
+        .chain(unlimited)
+        .try_for_each(|(file, value)| write(&dir, file, &value))
+}
+
+fn memory(dir: &Path, v2: bool, resources: &Resources) -> Result<(), ResizeError> {
+    let limit = resources.limits.memory_limit;
+    let used = match v2 {
+        true => "memory.current",
+        false => "memory.usage_in_bytes",
+    };
+    if let (Some(limit), Some(used)) = (limit, number(dir, used))
+        && limit < used
+    {
+        return Err(ResizeError::BelowUse { limit, used });
+    }
+    for (file, value) in memory_values(
+        v2,
+        limit,
+        resources.swap_limit,
+        number(dir, MEMORY_V1),
+        |f| dir.join(f).exists(),
+    ) {
+        write(dir, file, &value)?;
+    }
+    Ok(())
+}
+
+/// Returns the files with their values in the order in which they are written. `before` is the limit so far of cgroup v1.
+fn memory_values(
+    v2: bool,
+    limit: Option<i64>,
+    swap: u64,
+    before: Option<i64>,
+    has: impl Fn(&str) -> bool,
+) -> Vec<(&'static str, String)> {
+    let text = |limit: Option<i64>, none: &str| limit.map_or(none.to_owned(), |n| n.to_string());
+    if v2 {
+        let mut values = vec![("memory.max", text(limit, "max"))];
+        if has("memory.swap.max") {
+            values.push(("memory.swap.max", swap.to_string()));
+        }
+        return values;
+    }
+    let mut values = vec![(MEMORY_V1, text(limit, "-1"))];
+    if has(MEMORY_AND_SWAP) {
+        let both = limit.map(|limit| limit.saturating_add_unsigned(swap));
+        values.push((MEMORY_AND_SWAP, text(both, "-1")));
+        // The limit of both together is never below that of memory alone.
+        let grows = limit.is_none_or(|limit| before.is_some_and(|before| before < limit));
+        if grows {
+            values.reverse();
+        }
+    }
+    values
+}
+
+fn number(dir: &Path, file: &str) -> Option<i64> {
+    fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok()
+}
+
+fn write(dir: &Path, file: &str, value: &str) -> Result<(), ResizeError> {
+    let file = dir.join(file);
+    let opened = fs::File::options().write(true).open(&file);
+    let written = opened.and_then(|mut opened| opened.write_all(value.as_bytes()));
+    written.map_err(|cause| ResizeError::NotWritten {
+        file,
+        value: value.to_owned(),
+        cause,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(
+        v2: bool,
+        limit: Option<i64>,
+        before: Option<i64>,
+        files: &[&str],
+        expected: &[(&str, &str)],
+    ) {
+        let values = memory_values(v2, limit, 10, before, |file| files.contains(&file));
+        let values: Vec<_> = values.iter().map(|(f, v)| (*f, v.as_str())).collect();
+        assert_eq!(values, expected);
+    }
+
+    #[test]
+    fn the_limit_of_memory_and_swap_is_never_below_that_of_memory() {
+        let both = [MEMORY_AND_SWAP];
+        let alone = |value| (MEMORY_V1, value);
+        let with_swap = |value| (MEMORY_AND_SWAP, value);
+        let grown = [with_swap("110"), alone("100")];
+        check(false, Some(100), Some(50), &both, &grown);
+        let shrunk = [alone("100"), with_swap("110")];
+        check(false, Some(100), Some(200), &both, &shrunk);
+        check(
+            false,
+            None,
+            Some(200),
+            &both,
+            &[with_swap("-1"), alone("-1")],
+        );
+        check(false, Some(100), Some(200), &[], &[alone("100")]);
+    }
+
+    #[test]
+    fn with_v2_memory_and_swap_are_two_limits() {
+        let max = ("memory.max", "100");
+        check(true, Some(100), None, &[], &[max]);
+        let swap = ("memory.swap.max", "10");
+        check(true, Some(100), None, &["memory.swap.max"], &[max, swap]);
+        check(true, None, None, &[], &[("memory.max", "max")]);
+    }
+}
