@@ -164,17 +164,23 @@ impl Shown for DaemonBackend {
 }
 
 impl DaemonBackend {
-    /// Returns all pods after every source has been read or has failed. Before that, a daemon that has just started
-    /// knows no pods.
-    fn everything(&self) -> SnapshotUpdate {
+    /// Waits right after the daemon's start until every source has been read or has failed, or until `is_enough`.
+    pub(super) fn wait_for_sources(&self, is_enough: impl Fn() -> bool) {
         let awaited = |source: &PodSource| !self.sources.files.has_problem(*source);
         while self.sources.config.unseen().iter().any(awaited)
             && Moment::now().since(self.started) < FIRST_READING
+            && !is_enough()
         {
             self.pods
                 .feed
                 .wait_newer(self.pods.feed.version(), FIRST_READING_STEP);
         }
+    }
+
+    /// Returns all pods after every source has been read or has failed. Before that, a daemon that has just started
+    /// knows no pods.
+    fn everything(&self) -> SnapshotUpdate {
+        self.wait_for_sources(|| false);
         // The version is read before the pods. A change between the two is reported again with the next version.
         let version = self.pods.feed.version();
         let mut events: HashMap<String, Vec<Arc<Event>>> = HashMap::new();

@@ -16,7 +16,8 @@ use crate::face::server::{ContainerFiles, Containers, Unreachable};
 use crate::pods::kuberuntime::port_forward;
 
 impl DaemonBackend {
-    /// Returns the pod of that name. A pod that is being removed counts until it is gone.
+    /// Returns the pod of that name. A pod that is being removed counts until it is gone. Right after the daemon's start
+    /// this waits until the pod is known, or every source has said its pods.
     pub(super) fn named_pod(&self, name: &ContainerName) -> Result<Arc<Pod>, Unreachable> {
         let is_it = |pod: &Pod| {
             pod.metadata.namespace == name.namespace
@@ -26,8 +27,9 @@ impl DaemonBackend {
                     .as_deref()
                     .is_none_or(|uid| uid == pod.uid().as_str())
         };
-        let found = self.shown(is_it).into_iter().next();
-        found.map(|(pod, _)| pod).ok_or(Unreachable::NoPod)
+        let find = || self.shown(is_it).into_iter().next();
+        self.wait_for_sources(|| find().is_some());
+        find().map(|(pod, _)| pod).ok_or(Unreachable::NoPod)
     }
 
     /// Returns the id of the container's instance that runs now. The runtime is asked, because PLEG's cache is up to a

@@ -1,8 +1,10 @@
 //! A real daemon as a node of a cluster, asked by curl with certificates and tokens whose rights the API server knows
 //! (kubelet-probes 11.1).
 
+use std::fs;
 use std::net::TcpListener;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -23,7 +25,7 @@ fn free_port() -> u16 {
 
 /// Runs a test on a node whose server makes its own certificate. The test gets a client that asks for a path with further
 /// arguments of curl, and that trusts this certificate.
-fn asked(test: impl FnOnce(&ApiServer, &Day<'_>, &dyn Fn(&str, &[&str]) -> (u16, String))) {
+fn asked(test: impl FnOnce(&ApiServer, &mut Day<'_>, &dyn Fn(&str, &[&str]) -> (u16, String))) {
     if !skip::has("curl", "curl") {
         return;
     }
@@ -38,7 +40,7 @@ fn asked(test: impl FnOnce(&ApiServer, &Day<'_>, &dyn Fn(&str, &[&str]) -> (u16,
         of(STRANGER, "/CN=stranger");
         json!({"port": port, "address": "127.0.0.1", "authentication": {"x509": {"clientCAFile": ca}}})
     };
-    in_a_cluster_with(config, |server, day| {
+    in_a_cluster_with(config, |server, mut day| {
         let (certificate, _) = day.node.layout.server_certificate();
         let ask = |path: &str, arguments: &[&str]| {
             let url = format!("https://localhost:{port}{path}");
@@ -62,7 +64,7 @@ fn asked(test: impl FnOnce(&ApiServer, &Day<'_>, &dyn Fn(&str, &[&str]) -> (u16,
             (status.parse().unwrap(), body.to_owned())
         };
         wait_until("the server listens", || ask("/healthz", &[]).0 == 200);
-        test(server, &day, &ask);
+        test(server, &mut day, &ask);
         end(server, day);
     });
 }
@@ -142,5 +144,31 @@ fn without_a_connection_nobody_new_is_let_in() {
         wait_until("there is a connection", || {
             reader("/stats/summary").0 == 403
         });
+    });
+}
+
+/// A daemon that has just started knows no pods until the API server has said them.
+#[test]
+fn a_client_that_comes_early_waits_until_the_pods_are_known() {
+    asked(|server, day, ask| {
+        create(server, day, "web", FOREVER);
+        wait_ready(server, "web");
+        day.kill9();
+        fs::remove_dir_all(day.node.layout.kept_pods()).unwrap();
+        let late = Fault::Late(Duration::from_secs(1));
+        server.fail("GET", "/api/v1/pods", 1, late);
+        day.start();
+        let files = certificate(server, API_SERVER);
+        let logs = || {
+            let files = files.each_ref().map(String::as_str);
+            ask("/containerLogs/default/web/c", &files)
+        };
+        // Nobody answers before the port is open, and nobody may look before there is a connection to the API server.
+        let mut first = 0;
+        wait_until("an answer about the pod", || {
+            first = logs().0;
+            ![0, 500].contains(&first)
+        });
+        assert_eq!(first, 200);
     });
 }

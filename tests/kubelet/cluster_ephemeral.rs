@@ -51,6 +51,11 @@ fn an_ephemeral_container_joins_a_running_pod_and_restarts_nothing() {
         assert_eq!(day.says(&["logs", "web", "-c", "look"]), "hello\n");
         let own = day.says(&["exec", "web", "-c", "look", "--", "cat", "/proc/1/cmdline"]);
         assert!(!own.contains("/starts/web"), "{own:?}");
+        let shown = day.says(&["describe", "pod", "web"]);
+        assert!(
+            shown.contains("\nEphemeral Containers:\n  look:\n"),
+            "{shown}"
+        );
         // A second one, and an edit of something else, change nothing for the first.
         add(server, "web", "again", "exit 3", json!({}));
         let ended = |pod: &Value| status(pod, "again")["state"]["terminated"]["exitCode"] == 3;

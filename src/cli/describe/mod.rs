@@ -184,6 +184,13 @@ pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
         &pod.status.container_statuses,
         Some((&pod.pulls, now)),
     );
+    containers::all(
+        &mut w,
+        ("", "Ephemeral Containers"),
+        (&pod.object, "ephemeralContainers"),
+        &pod.status.ephemeral_container_statuses,
+        Some((&pod.pulls, now)),
+    );
     readiness_gates(&mut w, pod);
     conditions(&mut w, pod);
     volumes::volumes(&mut w, "", &pod.object["spec"]["volumes"]);
