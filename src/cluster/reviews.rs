@@ -24,6 +24,8 @@ use crate::base::text::head;
 
 /// Largest number of questions that wait for an answer.
 const MOST_WAITING: usize = 32;
+/// Largest number of tokens that wait. The other places stay for users who are known.
+const MOST_TOKENS: usize = 24;
 /// Largest number of tokens of one client that wait for an answer.
 const MOST_OF_A_CLIENT: usize = 4;
 /// Largest number of answers that are kept.
@@ -155,8 +157,12 @@ impl Reviews {
         }
         let is_token = matches!(question, Question::Token { .. });
         let tokens = self.waiting.values().filter(|waiting| waiting.is_token);
-        let of_client = tokens.filter(|waiting| waiting.from == from).count();
-        if self.waiting.len() >= MOST_WAITING || (is_token && of_client >= MOST_OF_A_CLIENT) {
+        let of_client = tokens
+            .clone()
+            .filter(|waiting| waiting.from == from)
+            .count();
+        let has_too_many = of_client >= MOST_OF_A_CLIENT || tokens.count() >= MOST_TOKENS;
+        if self.waiting.len() >= MOST_WAITING || (is_token && has_too_many) {
             return Asked::NotAsked(NoReview::Busy);
         }
         let waiting = Waiting {

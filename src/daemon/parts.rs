@@ -430,10 +430,19 @@ fn syncer(
         recorder: shared.pods.recorder.clone(),
         metrics: shared.counted.pods.clone(),
         pods: shared.pods.manager.clone(),
-        node: node.clone(),
+        node: node_now(node.clone()),
         node_ip: settings.node_ip,
         max_back_off: settings.max_container_restart_period,
     }))
+}
+
+/// Returns a function that returns the node with its huge pages read anew, because people may reserve them while the daemon
+/// runs.
+fn node_now(node: admission::Node) -> Box<dyn Fn() -> admission::Node + Send + Sync> {
+    Box::new(move || admission::Node {
+        huge_pages: huge_pages(),
+        ..node.clone()
+    })
 }
 
 /// Returns the resources and features of this node, against which pods are admitted. An amount that the kernel does

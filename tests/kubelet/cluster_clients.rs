@@ -25,7 +25,9 @@ fn free_port() -> u16 {
 
 /// Runs a test on a node whose server makes its own certificate. The test gets a client that asks for a path with further
 /// arguments of curl, and that trusts this certificate.
-fn asked(test: impl FnOnce(&ApiServer, &mut Day<'_>, &dyn Fn(&str, &[&str]) -> (u16, String))) {
+fn asked(
+    test: impl FnOnce(&ApiServer, &mut Day<'_>, &(dyn Fn(&str, &[&str]) -> (u16, String) + Sync)),
+) {
     if !skip::has("curl", "curl") {
         return;
     }
@@ -157,17 +159,24 @@ fn a_client_that_comes_early_waits_until_the_pods_are_known() {
         fs::remove_dir_all(day.node.layout.kept_pods()).unwrap();
         let late = Fault::Late(Duration::from_secs(1));
         server.fail("GET", "/api/v1/pods", 1, late);
-        day.start();
         let files = certificate(server, API_SERVER);
         let logs = || {
             let files = files.each_ref().map(String::as_str);
-            ask("/containerLogs/default/web/c", &files)
+            ask("/containerLogs/default/web/c", &files).0
         };
-        // Nobody answers before the port is open, and nobody may look before there is a connection to the API server.
-        let mut first = 0;
-        wait_until("an answer about the pod", || {
-            first = logs().0;
-            ![0, 500].contains(&first)
+        // The client asks already while the daemon starts. Nobody answers before the port is open, and nobody may look before
+        // there is a connection to the API server.
+        let first = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| {
+                let mut first = 0;
+                wait_until("an answer about the pod", || {
+                    first = logs();
+                    ![0, 500].contains(&first)
+                });
+                first
+            });
+            day.start();
+            asking.join().unwrap()
         });
         assert_eq!(first, 200);
     });

@@ -147,8 +147,6 @@ const POD_SECURITY: &[(&str, Rule)] = &[
     ("windowsOptions", Rule::Warn(NO_WINDOWS)),
 ];
 
-const CONTAINER: &[(&str, Rule)] = &[("resizePolicy", Rule::Fine)];
-
 /// The fields of a container that an ephemeral one never has, because an API server refuses them.
 const EPHEMERAL: &[(&str, Rule)] = &[
     ("ports", Rule::Fine),
@@ -263,7 +261,7 @@ const fn strict(
 }
 
 /// The levels of all objects of a pod.
-pub(super) static LEVELS: [Level; 78] = [
+pub(super) static LEVELS: [Level; 79] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
@@ -324,7 +322,12 @@ pub(super) static LEVELS: [Level; 78] = [
         fields::of::<SeccompProfile>,
         SECCOMP,
     ),
-    open("spec.containers[]", fields::of::<Container>, CONTAINER),
+    open("spec.containers[]", fields::of::<Container>, &[]),
+    open(
+        "spec.containers[].resizePolicy[]",
+        fields::of::<ContainerResizePolicy>,
+        &[],
+    ),
     open(
         "spec.ephemeralContainers[]",
         fields::of::<EphemeralContainer>,

@@ -75,10 +75,6 @@ fn a_value_that_asks_for_nothing_is_fine() {
         ("hostUsers", json!(true)),
         ("schedulerName", json!("default-scheduler")),
         ("preemptionPolicy", json!("PreemptLowerPriority")),
-        (
-            "containers.0.resizePolicy",
-            json!([{"resourceName": "cpu"}]),
-        ),
         ("containers.0.securityContext.procMount", json!("Default")),
     ] {
         check(&format!("spec.{field}"), value, Fine);

@@ -96,6 +96,8 @@ impl Lease {
         let mut metadata = metadata
             .and_then(|m| m.as_object().cloned())
             .unwrap_or_default();
+        // The API server keeps them, and a Lease goes out every ten seconds.
+        metadata.remove("managedFields");
         metadata.insert("name".to_owned(), self.name.as_str().into());
         metadata.insert("namespace".to_owned(), NAMESPACE.into());
         if let Some(uid) = uid {

@@ -215,3 +215,21 @@ fn renewals_have_jitter() {
     let step = lease.next(now, SystemTime::UNIX_EPOCH, None);
     assert_eq!(step, Step::Wait(now + Duration::from_millis(10_400)));
 }
+
+/// The API server keeps the managers of fields; they are half of a Lease.
+#[test]
+fn a_renewal_does_not_repeat_who_manages_which_field() {
+    let put = &between(286_000, 297_000)[0];
+    let mut body = put["req_body"].clone();
+    body["metadata"]["managedFields"] = json!([{"manager": "m"}]);
+    let mut lease = Lease::new("node1");
+    let earlier = moment(&put["t_ms"]) - RENEW_PERIOD;
+    lease.answered(earlier, &Answer::new(200, body.clone()), 0.0);
+    lease.answered(earlier, &Answer::new(200, body), 0.0);
+    let sent = request(&lease, put, Some(UID)).unwrap().body.unwrap();
+    assert_eq!(sent["metadata"].get("managedFields"), None);
+    assert_eq!(
+        sent["metadata"]["resourceVersion"],
+        put["req_body"]["metadata"]["resourceVersion"]
+    );
+}

@@ -278,6 +278,8 @@ impl Registration {
         if is_older(seen, known) {
             return;
         }
+        // A control plane that has not heard of the node for a while says Unknown.
+        let is_changed = conditions(known) != conditions(seen);
         let is_unschedulable = |node: &Value| node["spec"]["unschedulable"] == true;
         let (before, after) = (is_unschedulable(known), is_unschedulable(seen));
         if before != after {
@@ -290,7 +292,17 @@ impl Registration {
             node: seen.clone(),
             is_registered: true,
         };
+        if is_changed {
+            self.wake(now);
+        }
     }
+}
+
+/// Returns the type and the status of each condition of a Node.
+fn conditions(node: &Value) -> Vec<[&Value; 2]> {
+    let all = node["status"]["conditions"].as_array();
+    let all = all.into_iter().flatten();
+    all.map(|c| [&c["type"], &c["status"]]).collect()
 }
 
 /// True if the version of `a` is known to be older than that of `b`, the two being one object.

@@ -224,6 +224,28 @@ fn a_status_is_computed_each_10_s_and_sent_on_change_or_after_5_minutes() {
     assert_eq!(link.events(), ["NodeHasDiskPressure"]);
 }
 
+/// A control plane that has not heard of the node says Unknown. The node says how it is as soon as it sees that.
+#[test]
+fn a_node_that_was_given_up_says_at_once_how_it_is() {
+    let mut link = Link::registered("2026-11-21T23:35:33Z");
+    let wait = link.wait();
+    let mut seen = link.registration.node().unwrap().clone();
+    link.registration.observed(link.now, Some(&seen));
+    assert_eq!(link.wait(), wait, "nothing has changed");
+    for condition in seen["status"]["conditions"].as_array_mut().unwrap() {
+        condition["status"] = "Unknown".into();
+    }
+    seen["metadata"]["resourceVersion"] = "9".into();
+    link.registration.observed(link.now, Some(&seen));
+    let patch = link.request().body.unwrap();
+    let conditions = patch["status"]["conditions"].as_array().unwrap();
+    assert!(
+        conditions
+            .iter()
+            .any(|c| c["type"] == "Ready" && c["status"] == "True")
+    );
+}
+
 #[test]
 fn what_fails_is_tried_again_with_growing_delays() {
     let mut link = Link::new("2026-11-21T23:35:33Z");

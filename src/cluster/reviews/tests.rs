@@ -255,6 +255,15 @@ fn one_client_cannot_ask_for_all() {
     for n in 0..100 {
         is_asked(&mut reviews, &format!("many-{n}"), address(n));
     }
+    assert!(!is_asked(&mut reviews, "one-more", address(101)));
+    // Users who are known still have places.
+    let others: Vec<String> = (0..100).map(|n| format!("s{n}")).collect();
+    let waits = |asked: &Asked| matches!(asked, Asked::Waits(_));
+    let asked = others
+        .iter()
+        .map(|of| reviews.ask(moment(0), may(&user, of)));
+    let asked = asked.filter(waits).count();
+    assert_eq!(asked, MOST_WAITING - MOST_TOKENS - 1);
     assert_eq!(reviews.next(moment(0)).len(), MOST_WAITING);
     assert_eq!(
         reviews.ask(moment(0), may(&user, "stats")),

@@ -54,6 +54,8 @@ pub(crate) struct FakeState {
     /// If the queue is empty, the creation succeeds.
     pub(crate) create_errors: VecDeque<RuntimeError>,
     pub(crate) update_errors: VecDeque<RuntimeError>,
+    /// The results of the next updates of pods; None means success.
+    pub(crate) pod_update_errors: VecDeque<Option<RuntimeError>>,
     /// Errors for coming starts of containers. Each start takes the first error from the queue and fails with it. If
     /// the queue is empty, the start succeeds.
     pub(crate) start_errors: VecDeque<RuntimeError>,
@@ -329,8 +331,10 @@ impl Runtime for FakeRuntime {
 
     fn update_pod(&self, _: &str, resources: &PodResources) -> Result<(), RuntimeError> {
         let memory = resources.limits.memory_limit.unwrap_or_default();
-        self.state().calls.push(format!("update pod {memory}"));
-        Ok(())
+        let mut s = self.state();
+        s.calls.push(format!("update pod {memory}"));
+        let error = s.pod_update_errors.pop_front().flatten();
+        error.map_or(Ok(()), Err)
     }
 
     fn update_container(

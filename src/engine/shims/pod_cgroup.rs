@@ -24,6 +24,13 @@ pub enum PodCgroupError {
     Make(PathBuf, io::Error),
     /// A value cannot be set.
     Set(PathBuf, String, io::Error),
+    /// The pod uses more memory than its limit would be.
+    BelowUse {
+        /// The limit in bytes.
+        limit: i64,
+        /// The memory in bytes that the pod uses.
+        used: i64,
+    },
     /// The pod has this limit of processes, but the node has no pids controller.
     NoPids(i64),
 }
@@ -35,6 +42,10 @@ impl std::fmt::Display for PodCgroupError {
             Self::Set(file, value, e) => {
                 write!(f, "cannot write {value} to {}: {e}", file.display())
             }
+            Self::BelowUse { limit, used } => write!(
+                f,
+                "its memory limit would be {limit} bytes, and it uses {used}"
+            ),
             Self::NoPids(limit) => write!(
                 f,
                 "cannot limit the pod to {limit} processes (podPidsLimit): this node has no pids cgroup controller; enable \
@@ -66,9 +77,10 @@ pub fn prepare(
         pids_limit: None,
     };
     let mut failed = Vec::new();
-    for (path, r) in top.map(|top| (top, &of_all)).into_iter().chain([(path, r)]) {
+    let top = top.map(|top| (Of::AllPods, top, &of_all));
+    for (of, path, r) in top.into_iter().chain([(Of::Pod, path, r)]) {
         for controller in CONTROLLERS {
-            match set(cgroups, controller, path, r) {
+            match set(cgroups, controller, path, (of, r)) {
                 Err(e) if controller == "pids" => return Err(e),
                 Err(e) => failed.push(e),
                 Ok(()) => {}
@@ -76,6 +88,13 @@ pub fn prepare(
         }
     }
     Ok(failed)
+}
+
+/// The pods that a cgroup is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Pod,
+    AllPods,
 }
 
 fn processors() -> i64 {
@@ -87,7 +106,7 @@ fn set(
     cgroups: &Cgroups,
     controller: &str,
     path: &str,
-    r: &PodResources,
+    (of, r): (Of, &PodResources),
 ) -> Result<(), PodCgroupError> {
     let no_controller = || match (controller, r.pids_limit) {
         ("pids", Some(limit)) => Err(PodCgroupError::NoPids(limit)),
@@ -101,7 +120,15 @@ fn set(
     if v2 {
         cgroups.hand_down(controller, path);
     }
-    for (file, value) in values(controller, r, v2) {
+    let limit = r.limits.memory_limit.filter(|_| controller == "memory");
+    if let Some(limit) = limit
+        && let Some(used) = used_above(&dir, limit, v2)
+    {
+        return Err(PodCgroupError::BelowUse { limit, used });
+    }
+    // The parent of all pods has the limits that people give it.
+    let unlimited = unlimited(controller, r, v2).filter(|_| of == Of::Pod);
+    for (file, value) in values(controller, r, v2).into_iter().chain(unlimited) {
         let file = dir.join(file);
         let opened = fs::File::options().write(true).open(&file);
         match opened.and_then(|mut f| f.write_all(value.as_bytes())) {
@@ -111,6 +138,38 @@ fn set(
         }
     }
     Ok(())
+}
+
+/// Returns the memory that a cgroup uses if a new limit would be below it. A limit that does not shrink may be: the kernel
+/// lets a cgroup exceed its limit for a moment.
+pub(super) fn used_above(dir: &Path, limit: i64, v2: bool) -> Option<i64> {
+    let number = |file: &str| fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok();
+    let (present, used): (Option<i64>, Option<i64>) = match v2 {
+        true => (number("memory.max"), number("memory.current")),
+        false => (
+            number("memory.limit_in_bytes"),
+            number("memory.usage_in_bytes"),
+        ),
+    };
+    let shrinks = present.is_none_or(|present| limit < present);
+    used.filter(|used| shrinks && limit < *used)
+}
+
+/// Returns the file with the value that takes a limit away that a cgroup may have had.
+pub(super) fn unlimited(
+    controller: &str,
+    r: &PodResources,
+    v2: bool,
+) -> Option<(&'static str, String)> {
+    match (controller, v2) {
+        ("cpu", _) if r.limits.cpu_quota.is_some() => None,
+        ("memory", _) if r.limits.memory_limit.is_some() => None,
+        ("cpu", true) => Some(("cpu.max", format!("max {}", r.limits.cpu_period.max(1000)))),
+        ("cpu", false) => Some(("cpu.cfs_quota_us", "-1".to_owned())),
+        ("memory", true) => Some(("memory.max", "max".to_owned())),
+        ("memory", false) => Some(("memory.limit_in_bytes", "-1".to_owned())),
+        _ => None,
+    }
 }
 
 /// Returns the files of a controller with their values, in the order in which they are written.

@@ -35,62 +35,48 @@ pub(super) enum ResizeError {
     },
 }
 
-/// Sets the limits of the container's cgroup `path`.
+/// Sets the limits of the container's cgroup `path`. Nothing is written if its memory would not fit.
 pub(super) fn container(
     cgroups: &Cgroups,
     path: &str,
     resources: &Resources,
 ) -> Result<(), ResizeError> {
     let limits = &resources.limits;
-    match cgroups.of_controller("memory", path) {
-        Some((dir, v2)) => memory(&dir, v2, resources)?,
-        None if limits.memory_limit.is_some() => return Err(ResizeError::NoController("memory")),
-        None => {}
+    // cgroup v2 has only the files of the controllers that are enabled in a directory.
+    let of = |controller, files: [&str; 2]| {
+        let found = cgroups.of_controller(controller, path);
+        found.filter(|(dir, v2)| dir.join(files[usize::from(*v2)]).exists())
+    };
+    let memory = of("memory", [MEMORY_V1, "memory.max"]);
+    let cpu = of("cpu", ["cpu.shares", "cpu.weight"]);
+    if memory.is_none() && limits.memory_limit.is_some() {
+        return Err(ResizeError::NoController("memory"));
     }
-    let Some((dir, v2)) = cgroups.of_controller("cpu", path) else {
-        return match limits.cpu_quota {
-            Some(_) => Err(ResizeError::NoController("cpu")),
-            None => Ok(()),
-        };
-    };
-    // A container without a limit may have had one.
-    let unlimited = match (limits.cpu_quota, v2) {
-        (Some(_), _) => None,
-        (None, true) => Some(("cpu.max", format!("max {}", limits.cpu_period))),
-        (None, false) => Some(("cpu.cfs_quota_us", "-1".to_owned())),
-    };
+    if cpu.is_none() && limits.cpu_quota.is_some() {
+        return Err(ResizeError::NoController("cpu"));
+    }
+    if let (Some((dir, v2)), Some(limit)) = (&memory, limits.memory_limit)
+        && let Some(used) = pod_cgroup::used_above(dir, limit, *v2)
+    {
+        return Err(ResizeError::BelowUse { limit, used });
+    }
     let all = PodResources {
         limits: *limits,
         pids_limit: None,
     };
-    let values = pod_cgroup::values("cpu", &all, v2);
-    values
-        .into_iter()
-        .chain(unlimited)
-        .try_for_each(|(file, value)| write(&dir, file, &value))
-}
-
-fn memory(dir: &Path, v2: bool, resources: &Resources) -> Result<(), ResizeError> {
-    let limit = resources.limits.memory_limit;
-    let used = match v2 {
-        true => "memory.current",
-        false => "memory.usage_in_bytes",
+    if let Some((dir, v2)) = cpu {
+        let values = pod_cgroup::values("cpu", &all, v2).into_iter();
+        let mut values = values.chain(pod_cgroup::unlimited("cpu", &all, v2));
+        values.try_for_each(|(file, value)| write(&dir, file, &value))?;
+    }
+    let Some((dir, v2)) = memory else {
+        return Ok(());
     };
-    if let (Some(limit), Some(used)) = (limit, number(dir, used))
-        && limit < used
-    {
-        return Err(ResizeError::BelowUse { limit, used });
-    }
-    for (file, value) in memory_values(
-        v2,
-        limit,
-        resources.swap_limit,
-        number(dir, MEMORY_V1),
-        |f| dir.join(f).exists(),
-    ) {
-        write(dir, file, &value)?;
-    }
-    Ok(())
+    let before = number(&dir, MEMORY_V1);
+    let has = |file: &str| dir.join(file).exists();
+    memory_values(v2, limits.memory_limit, resources.swap_limit, before, has)
+        .into_iter()
+        .try_for_each(|(file, value)| write(&dir, file, &value))
 }
 
 /// Returns the files with their values in the order in which they are written. `before` is the limit so far of cgroup v1.

@@ -223,13 +223,14 @@ pub trait Health: Send + Sync {
 /// The part of the backend that asks the cluster's API server about clients. It is not asked on a node that stands alone.
 pub trait Reviews: Send + Sync {
     /// Returns the user of a token that a client at the address `from` has sent; None if the token is not valid. Waits for
-    /// some seconds at most.
+    /// ten seconds at most.
     ///
     /// # Errors
     /// Returns [`NoReview`] if the API server cannot be asked.
     fn user_of(&self, token: &str, from: Option<IpAddr>) -> Result<Option<User>, NoReview>;
 
-    /// Returns true if the user may do what `verb` says with this node's `subresource`. Waits for some seconds at most.
+    /// Returns true if the user may do what `verb` says with this node's `subresource`. Waits for ten seconds
+    /// at most.
     ///
     /// # Errors
     /// Returns [`NoReview`] if the API server cannot be asked.

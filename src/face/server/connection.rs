@@ -130,6 +130,13 @@ impl Connection {
         }
     }
 
+    /// Makes the connection of a client that has no rights, or not enough. It ends with `answer`.
+    pub fn refused(transport: Transport, door: Door, answer: Vec<u8>, now: Moment) -> Self {
+        let mut connection = Self::new(transport, door, now);
+        connection.answer(answer, false, now);
+        connection
+    }
+
     /// Returns the listener at which the client came in.
     pub fn door(&self) -> Door {
         self.door

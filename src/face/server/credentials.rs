@@ -331,7 +331,13 @@ fn certified_key(paths: &[PathBuf]) -> Result<Arc<CertifiedKey>, CredentialError
 
 /// Makes the server's own certificate and key, unless they are there.
 fn keep_made(host: &Host, certificate: &Path, key: &Path) -> Result<(), CredentialError> {
-    if certified_key(&[certificate.into(), key.into()]).is_err() {
+    let there = match certified_key(&[certificate.into(), key.into()]) {
+        // It may be good.
+        Err(e) if e.is_unread() => return Err(e),
+        Err(_) => false,
+        Ok(pair) => self_signed::is_of(host, pair.end_entity_cert().map_or(&[], |own| own)),
+    };
+    if !there {
         let failed = |e: SelfSignedError| CredentialError::new("port", certificate, e.into());
         self_signed::make(host, certificate, key).map_err(failed)?;
     }

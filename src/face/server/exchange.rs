@@ -244,13 +244,9 @@ impl<'a> Exchange<'a> {
         self.reply(status, TEXT, format!("{text}\n").as_bytes())
     }
 
-    /// Answers as [`error`](Self::error) does, and ends the connection.
-    ///
-    /// # Errors
-    /// Returns the error of the stream if the client has gone.
-    pub fn refuse(&mut self, status: u16, text: &str) -> io::Result<()> {
-        self.keep_alive = false;
-        self.error(status, text)
+    /// Returns the connection, on which nothing was answered.
+    pub fn unanswered(self) -> Transport {
+        self.line.transport
     }
 
     /// Sends the answer while the function `write` writes it. If `streams` is true, the answer lasts for as long as the

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::access::{self, Credentials, Door};
+use super::access::{self, Claim, Credentials, Door};
 use super::connection::{Connection, MAX_HEAD, Origin, Then};
 use super::credentials::CredentialFiles;
 use super::health::{self, Check};
@@ -28,7 +28,7 @@ use super::response::{self, TEXT};
 use super::tcp_door::TcpDoor;
 use super::transport::Transport;
 use super::unix_door::UnixDoor;
-use super::worker::{self, Job, Shared};
+use super::worker::{self, Back, Job, Returned, Shared};
 use crate::base::clock::Moment;
 use crate::base::wire::listen::is_of_client;
 
@@ -178,8 +178,17 @@ impl Front {
 
     /// Takes back the connections after threads have answered their requests.
     fn take_back(&mut self, now: Moment) {
-        for (transport, door, buffer) in self.shared.returned() {
-            self.go_on(Connection::returned(transport, door, buffer, now), now);
+        for Returned {
+            transport,
+            door,
+            then,
+        } in self.shared.returned()
+        {
+            let connection = match then {
+                Back::Next(buffer) => Connection::returned(transport, door, buffer, now),
+                Back::Refuse(answer) => Connection::refused(transport, door, answer, now),
+            };
+            self.go_on(connection, now);
         }
     }
 
@@ -255,22 +264,36 @@ impl Front {
         }
         if let Err(refusal) = access::check(door, &credentials, &request, self.shared.debugging) {
             let text = format!("{}\n", refusal.text);
-            connection.answer(whole(&request, refusal.status, &text, false), false, now);
+            connection.answer(
+                response::to(&request, refusal.status, &text, false),
+                false,
+                now,
+            );
             return Some(connection);
         }
         if health::is_health(&request.path) {
             let goes_on = request.keep_alive && request.length == Length::Known(0);
             let (status, text) = health::answer(&request, self.checks(now));
-            connection.answer(whole(&request, status, &text, goes_on), goes_on, now);
+            connection.answer(response::to(&request, status, &text, goes_on), goes_on, now);
             return Some(connection);
         }
         let claim = match credentials {
             Credentials::Claimed(claim) => Some(claim),
             Credentials::None | Credentials::Valid => None,
         };
+        let mut review = None;
+        if let Some(Claim::Token(_)) = claim {
+            review = self.shared.begin_review(connection.origin());
+            if review.is_none() {
+                let text = "too many tokens are being reviewed; try again later\n";
+                connection.answer(response::to(&request, 503, text, false), false, now);
+                return Some(connection);
+            }
+        }
         let job = Job {
             request,
             claim,
+            review,
             connection: connection.into_parts(),
         };
         let (job, why) = *worker::start(&self.shared, door, job).err()?;
@@ -281,7 +304,7 @@ impl Front {
             "the node has no thread left to answer with ({why}); pids.max of the daemon's cgroup or the kernel's threads-max is \
              reached; try again later\n"
         );
-        connection.answer(whole(&job.request, 503, &text, false), false, now);
+        connection.answer(response::to(&job.request, 503, &text, false), false, now);
         Some(connection)
     }
 
@@ -413,15 +436,6 @@ fn gives_way(all: &[Connection], new: &Connection) -> Option<usize> {
         .into_iter()
         .max_by_key(|(_, c)| places.get(&c.origin()).copied());
     most.map(|(at, _)| at)
-}
-
-/// Returns a whole answer. The answer to a HEAD request has no body.
-fn whole(request: &Request, status: u16, text: &str, keep_alive: bool) -> Vec<u8> {
-    let mut bytes = response::whole(status, TEXT, text, keep_alive);
-    if request.is_head() {
-        bytes.truncate(bytes.len() - text.len());
-    }
-    bytes
 }
 
 fn fd(connection: &Connection) -> i32 {

@@ -4,6 +4,8 @@
 
 use std::fmt::Write;
 
+use super::request::Request;
+
 /// The content type `text/plain`.
 pub const TEXT: &str = "text/plain; charset=utf-8";
 /// The content type `application/json`.
@@ -61,6 +63,15 @@ pub fn head(status: u16, content_type: &str, body: Body, keep_alive: bool) -> St
 pub fn whole(status: u16, content_type: &str, body: &str, keep_alive: bool) -> Vec<u8> {
     let head = head(status, content_type, Body::Length(body.len()), keep_alive);
     (head + body).into_bytes()
+}
+
+/// Returns the whole answer with a text to a request. The answer to a HEAD request has no body.
+pub fn to(request: &Request, status: u16, text: &str, keep_alive: bool) -> Vec<u8> {
+    let mut bytes = whole(status, TEXT, text, keep_alive);
+    if request.is_head() {
+        bytes.truncate(bytes.len() - text.len());
+    }
+    bytes
 }
 
 fn reason(status: u16) -> &'static str {

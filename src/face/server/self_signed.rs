@@ -1,7 +1,7 @@
 //! The certificate that the server makes for itself if the configuration names none, as a kubelet does.
 //!
 //! Invariants: the pair is made once and kept, so that a client that has looked at the certificate knows it again. A pair
-//! that cannot be read, for example after a power cut between its two files, is made anew. The certificate does not
+//! that cannot be used, for example after a power cut between its two files, or that has other names, is made anew. The certificate does not
 //! expire: the clock of a node may be years behind or ahead, and nobody renews it.
 
 use std::io;
@@ -11,13 +11,12 @@ use std::path::Path;
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use thiserror::Error;
-use x509_cert::TbsCertificate;
 use x509_cert::builder::profile::BuilderProfile;
 use x509_cert::builder::{self, Builder, CertificateBuilder};
 use x509_cert::certificate::Rfc5280;
 use x509_cert::der::asn1::{Any, BitString, Ia5String, ObjectIdentifier, UtcTime};
 use x509_cert::der::pem::LineEnding;
-use x509_cert::der::{self, Document, Encode, EncodePem};
+use x509_cert::der::{self, Decode, Document, Encode, EncodePem};
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{ExtendedKeyUsage, SubjectAltName};
 use x509_cert::ext::{Extension, ToExtension};
@@ -28,6 +27,7 @@ use x509_cert::spki::{
     SubjectPublicKeyInfoOwned, SubjectPublicKeyInfoRef,
 };
 use x509_cert::time::{Time, Validity};
+use x509_cert::{Certificate, TbsCertificate};
 
 use crate::base::atomic_file;
 
@@ -94,6 +94,15 @@ pub fn make(host: &Host, certificate: &Path, key: &Path) -> Result<(), SelfSigne
     atomic_file::replace(key, pkcs8.to_pem("PRIVATE KEY", LineEnding::LF)?.as_bytes())?;
     atomic_file::replace(certificate, made.to_pem(LineEnding::LF)?.as_bytes())?;
     Ok(())
+}
+
+/// Returns true if a certificate in DER is one for the host.
+pub fn is_of(host: &Host, certificate: &[u8]) -> bool {
+    let names = Certificate::from_der(certificate)
+        .and_then(|made| made.tbs_certificate().get_extension::<SubjectAltName>());
+    let wanted = Profile::new(host).map(|profile| profile.names);
+    let has = names.ok().flatten().map(|(_, names)| names.0);
+    has.is_some() && has == wanted.ok()
 }
 
 /// The content of the certificate.

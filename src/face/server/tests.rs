@@ -1172,6 +1172,48 @@ fn a_cluster_says_what_its_clients_may() {
     assert_eq!(own.get("/healthz").status, 200);
 }
 
+/// Strangers with tokens, who keep their connections open, take no place from a client that needs no review.
+#[test]
+fn refused_tokens_keep_nobody_out() {
+    let place = Place::new();
+    let webhooks = Webhooks {
+        authentication: true,
+        authorization: true,
+    };
+    let (_world, port) = with_webhooks(&place, webhooks);
+    let stranger = || {
+        let mut client = TlsClient::secure(port, false);
+        let status = client.status_with("/metrics", "token-of-a-stranger");
+        assert!([401, 503].contains(&status), "{status}");
+        client
+    };
+    let strangers: Vec<_> = (0..MAX_CLIENTS).map(|_| stranger()).collect();
+    for _ in 0..5 {
+        let mut own = TlsClient::secure(port, false);
+        assert_eq!(own.status_with("/configz", TOKEN), 200);
+    }
+    drop(strangers);
+}
+
+/// While the API server does not answer, one client has few tokens reviewed.
+#[test]
+fn one_client_has_few_tokens_reviewed_at_a_time() {
+    let fake = Fake::new(1);
+    let (_stop, stopped) = UnixStream::pair().unwrap();
+    let shared = worker::Shared::new(fake, &ServerConfig::default(), stopped.into()).unwrap();
+    let shared = Arc::new(shared);
+    let of = |last: u8| Some(connection::Origin::of([192, 0, 2, last].into()));
+    let mut held: Vec<_> = (0..4)
+        .map(|_| shared.begin_review(of(1)).unwrap())
+        .collect();
+    assert!(shared.begin_review(of(1)).is_none());
+    held.pop();
+    held.push(shared.begin_review(of(1)).unwrap());
+    let others = (2..50).filter_map(|n| shared.begin_review(of(n)));
+    held.extend(others);
+    assert_eq!(held.len(), 24);
+}
+
 /// Only clients with a certificate may send a long head. With long heads, other clients could keep everybody waiting.
 #[test]
 fn long_heads_are_for_certificates() {

@@ -3,6 +3,7 @@
 //! Invariants: a thread ends with its answer. If the connection can carry another request, the worker returns the
 //! connection to the thread `server`. A panic ends only the connection of its thread, and is counted.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,8 +14,10 @@ use std::thread;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::access::{Claim, Door};
+use super::connection::Origin;
 use super::exchange::Exchange;
 use super::request::Request;
+use super::response;
 use super::routes;
 use super::transport::Transport;
 use super::{Backend, ServerConfig, Webhooks, authorization};
@@ -27,8 +30,26 @@ pub(super) const STACK: usize = 256 << 10;
 /// The number of kinds of [`Door`]. The clients of each listener have places of their own.
 const DOORS: usize = 4;
 
-/// A connection that a worker returns, with its listener and the bytes of the next request that have arrived.
-type Returned = (Transport, Door, Vec<u8>);
+/// Largest number of requests whose tokens the API server reviews at a time. The other places stay for clients that need no
+/// review of a token.
+const MOST_REVIEWS: usize = 24;
+/// Largest number of such requests of one client.
+const MOST_REVIEWS_OF_A_CLIENT: usize = 4;
+
+/// A connection that a worker returns.
+pub(super) struct Returned {
+    pub(super) transport: Transport,
+    pub(super) door: Door,
+    pub(super) then: Back,
+}
+
+/// The next thing to do on a connection that a worker returns.
+pub(super) enum Back {
+    /// Read the next request, of which these bytes have arrived.
+    Next(Vec<u8>),
+    /// Send this answer, and end the connection. The worker does not wait for a client that has no rights.
+    Refuse(Vec<u8>),
+}
 
 /// The state that all threads of the server share.
 pub(super) struct Shared {
@@ -43,6 +64,8 @@ pub(super) struct Shared {
     /// Number of requests that are being answered, for each listener.
     pub(super) busy: [AtomicUsize; DOORS],
     returned: Mutex<Vec<Returned>>,
+    /// Number of requests whose tokens are being reviewed, for each client.
+    reviews: Mutex<HashMap<Option<Origin>, usize>>,
     pub(super) stopping: AtomicBool,
     /// While true, starting a thread fails, as if the node had no thread left.
     #[cfg(test)]
@@ -64,6 +87,7 @@ impl Shared {
             wake: EventFd::from_flags(flags)?,
             busy: Default::default(),
             returned: Mutex::default(),
+            reviews: Mutex::default(),
             stopping: AtomicBool::new(false),
             #[cfg(test)]
             no_threads: AtomicBool::new(false),
@@ -83,6 +107,18 @@ impl Shared {
     pub(super) fn returned(&self) -> Vec<Returned> {
         let _ = self.wake.read();
         std::mem::take(&mut *self.returned.locked())
+    }
+
+    /// Takes a place for the review of a token that a client has sent; None if there is no place.
+    pub(super) fn begin_review(self: &Arc<Self>, client: Option<Origin>) -> Option<Review> {
+        let mut reviews = self.reviews.locked();
+        let of_client = reviews.get(&client).copied().unwrap_or_default();
+        if of_client >= MOST_REVIEWS_OF_A_CLIENT || reviews.values().sum::<usize>() >= MOST_REVIEWS
+        {
+            return None;
+        }
+        reviews.insert(client, of_client + 1);
+        Some(Review(self.clone(), client))
     }
 
     fn spawn(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -110,11 +146,26 @@ impl Drop for Seat {
     }
 }
 
+/// A place among the requests whose tokens are being reviewed.
+pub(super) struct Review(Arc<Shared>, Option<Origin>);
+
+impl Drop for Review {
+    fn drop(&mut self) {
+        let mut reviews = self.0.reviews.locked();
+        if let Some(left) = reviews.get_mut(&self.1) {
+            *left -= 1;
+        }
+        reviews.retain(|_, n| *n > 0);
+    }
+}
+
 /// A request, and the connection that it came on.
 pub(super) struct Job {
     pub(super) request: Request,
     /// The claim of the client that the API server must review before the request is answered.
     pub(super) claim: Option<Claim>,
+    /// The place for the review of a token.
+    pub(super) review: Option<Review>,
     pub(super) connection: (Transport, Vec<u8>),
 }
 
@@ -151,10 +202,14 @@ fn serve(seat: &Seat, door: Door, job: Job) {
     let exchange = Exchange::new(job.request, job.connection, shared.stop.as_fd());
     let answered = catch_unwind(AssertUnwindSafe(|| match job.claim {
         None => routes::serve(exchange, &*shared.backend),
-        Some(claim) => serve_reviewed(shared, exchange, claim),
+        Some(claim) => serve_reviewed(seat, exchange, claim, job.review),
     }));
     match answered {
-        Ok(Some((transport, buffer))) => shared.give_back((transport, door, buffer)),
+        Ok(Some((transport, buffer))) => shared.give_back(Returned {
+            transport,
+            door,
+            then: Back::Next(buffer),
+        }),
         Ok(None) => {}
         Err(_) => {
             shared.backend.panicked();
@@ -163,19 +218,26 @@ fn serve(seat: &Seat, door: Door, job: Job) {
     }
 }
 
-/// Answers a request if the API server allows it. The connection of a client that is refused ends.
+/// Answers a request if the API server allows it. A refusal is sent by the thread `server`.
 fn serve_reviewed(
-    shared: &Shared,
-    mut exchange: Exchange<'_>,
+    Seat(shared, door): &Seat,
+    exchange: Exchange<'_>,
     claim: Claim,
+    review: Option<Review>,
 ) -> Option<(Transport, Vec<u8>)> {
     let by_user = shared.webhooks.authorization;
     let (from, request) = (exchange.address(), &exchange.request);
-    match authorization::check(&*shared.backend, claim, from, request, by_user) {
-        Ok(()) => routes::serve(exchange, &*shared.backend),
-        Err(refused) => {
-            let _ = exchange.refuse(refused.status, &refused.text);
-            exchange.finish()
-        }
-    }
+    let checked = authorization::check(&*shared.backend, claim, from, request, by_user);
+    drop(review);
+    let Err(refused) = checked else {
+        return routes::serve(exchange, &*shared.backend);
+    };
+    let text = format!("{}\n", refused.text);
+    let bytes = response::to(request, refused.status, &text, false);
+    shared.give_back(Returned {
+        transport: exchange.unanswered(),
+        door: *door,
+        then: Back::Refuse(bytes),
+    });
+    None
 }

@@ -26,7 +26,7 @@ pub use grace::{
 pub use init::has_initialized;
 pub use order::ends_after;
 pub use pod_actions::{Inputs, KillReason, PodActions, ToKill};
-pub use resize::{NoRoom, Resize, ResizeState, ToResize, plan as plan_resize};
+pub use resize::{NoRoom, Resize, ResizeState, ToResize, in_effect, plan as plan_resize};
 pub use restart::on_request as restart_on_request;
 pub use restart::{CannotRestart, restarts_all, should_be_restarted, should_restart_after};
 pub use restart_all::{

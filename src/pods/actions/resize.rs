@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::api::pod::{ResourceRequirements, RestartPolicy};
-use crate::api::{Container, Pod};
+use crate::api::{Container, Pod, PodStatus};
 use crate::engine::runtime::{ContainerId, RuntimePodStatus, RuntimeState};
 
 /// The resources that a running container can get more or less of.
@@ -81,12 +81,14 @@ impl Resize {
     }
 }
 
-/// Plans the resources of a pod. `room` tells whether the node has room for the pod in place of what it has now; it is
-/// asked only if something has changed.
+/// Plans the resources of a pod. `old` is its last status, which knows what containers had that went with a reboot. `room`
+/// tells whether the node has room for the pod in place of what it has now, which it gets; it is asked only if something
+/// has changed.
 pub fn plan(
     pod: &Arc<Pod>,
     runtime: &RuntimePodStatus,
-    room: impl FnOnce() -> Result<(), NoRoom>,
+    old: Option<&PodStatus>,
+    room: impl FnOnce(&Arc<Pod>) -> Result<(), NoRoom>,
 ) -> Resize {
     let mut plan = Resize {
         pod: pod.clone(),
@@ -95,28 +97,17 @@ pub fn plan(
         update: Vec::new(),
         restart: Vec::new(),
     };
-    let mut before: Option<Pod> = None;
-    let sidecars = pod.spec.init_containers.iter();
-    let sidecars = sidecars.filter(|container| container.always_restarts());
-    for container in sidecars.chain(&pod.spec.containers) {
-        let Some(instance) = runtime.container(&container.name) else {
+    let Some(before) = in_effect(pod, runtime, old) else {
+        return plan;
+    };
+    plan.before = Arc::new(before);
+    for (container, had) in resizable(pod).zip(resizable(&plan.before)) {
+        let changed = changed(&had.resources, &container.resources);
+        let instance = runtime.container(&container.name);
+        let running = instance.filter(|instance| instance.state == RuntimeState::Running);
+        let Some(instance) = running.filter(|_| !changed.is_empty()) else {
             continue;
         };
-        let Some(now) = instance.resources.as_deref() else {
-            continue;
-        };
-        let changed = changed(now, &container.resources);
-        if changed.is_empty() {
-            continue;
-        }
-        set_resources(
-            before.get_or_insert_with(|| (**pod).clone()),
-            &container.name,
-            now,
-        );
-        if instance.state != RuntimeState::Running {
-            continue;
-        }
         match restarts(pod, container, &changed) {
             true => plan.restart.push(instance.id.clone()),
             false => plan.update.push(ToResize {
@@ -125,17 +116,43 @@ pub fn plan(
             }),
         }
     }
-    let Some(before) = before else {
-        return plan;
-    };
-    plan.before = Arc::new(before);
-    if let Err(why) = room() {
+    if let Err(why) = room(&plan.before) {
         plan.pod = plan.before.clone();
         plan.no_room = Some(why);
         plan.update.clear();
         plan.restart.clear();
     }
     plan
+}
+
+/// Returns the pod with the resources that its containers have or had last; None if those are what it asks for.
+pub fn in_effect(pod: &Pod, runtime: &RuntimePodStatus, old: Option<&PodStatus>) -> Option<Pod> {
+    let mut before: Option<Pod> = None;
+    for container in resizable(pod) {
+        let instance = runtime.container(&container.name);
+        let of_status = old.and_then(|old| old.container(&container.name));
+        let of_status = of_status.filter(|status| match instance {
+            Some(instance) => status.container_id == instance.id.uri(),
+            None => !status.container_id.is_empty(),
+        });
+        let of_status = of_status.and_then(|status| status.resources.as_ref());
+        let of_instance = instance.and_then(|instance| instance.resources.as_deref());
+        let Some(now) = of_instance.or(of_status) else {
+            continue;
+        };
+        if !changed(now, &container.resources).is_empty() {
+            let before = before.get_or_insert_with(|| pod.clone());
+            set_resources(before, &container.name, now);
+        }
+    }
+    before
+}
+
+/// Iterates over the containers that can get other resources.
+fn resizable(pod: &Pod) -> impl Iterator<Item = &Container> {
+    let sidecars = pod.spec.init_containers.iter();
+    let sidecars = sidecars.filter(|container| container.always_restarts());
+    sidecars.chain(&pod.spec.containers)
 }
 
 /// Returns the resources of which a container is to have another amount.

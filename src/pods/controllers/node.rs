@@ -58,7 +58,7 @@ impl NodeView {
             let status = self.statuses.get(pod.uid());
             status.is_some_and(|status| status.phase.is_terminal())
         };
-        let mut using = self.pods.all();
+        let mut using = self.pods.all_granted();
         using.retain(|pod| !has_ended(pod));
         for ending in self.workers.ending() {
             if !using.iter().any(|pod| pod.uid() == ending.uid()) {

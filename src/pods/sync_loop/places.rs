@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::Parts;
 use crate::api::{Pod, PodPhase, PodSource, PodStatus, PodUid};
 use crate::base::clock::{Moment, Time};
+use crate::pods::actions;
 use crate::pods::admission::{self, Node, Rejection, Taken};
 use crate::pods::events::EventType;
 use crate::pods::status;
@@ -109,6 +110,8 @@ impl Parts {
         let now = Time::now();
         for pod in pods {
             let status = self.statuses.get(pod.uid());
+            let runtime = self.runtime.pod(pod.uid());
+            let had = actions::in_effect(&pod, &runtime, status.as_deref());
             let rejected = status.filter(|s| Rejection::of(s).is_some());
             let since = rejected.and_then(|s| s.start_time).unwrap_or(now);
             let waiting = Waiting { since, told: None };
@@ -116,7 +119,10 @@ impl Parts {
                 .borrow_mut()
                 .0
                 .insert(pod.uid().clone(), waiting);
+            let uid = pod.uid().clone();
             self.pods.set(pod);
+            // What it had before counts, and not what it asks for since then.
+            self.pods.set_granted(&uid, had.map(Arc::new));
         }
         self.admit_waiting();
     }
@@ -135,20 +141,22 @@ impl Parts {
         };
         let mut room = self.room();
         for pod in waiting {
-            match admission::admit(&pod, &node, &room.beside_older_versions(&pod)) {
+            let granted = self.pods.granted(pod.uid());
+            let asks = granted.as_ref().unwrap_or(&pod);
+            match admission::admit(asks, &node, &room.beside_older_versions(&pod)) {
                 Err(why) if !why.is_for_room() => self.reject(&pod, &why),
                 Err(why) if !self.runs(pod.uid()) => {
                     // For the pods behind this one, the room that it is about to get counts as used.
-                    match admission::admit(&pod, &node, &room.staying) {
+                    match admission::admit(asks, &node, &room.staying) {
                         Ok(()) => {
-                            room.take(&pod);
+                            room.take(asks);
                             self.keep_waiting(&pod, &why);
                         }
                         Err(_) => self.reject(&pod, &why),
                     }
                 }
                 Ok(()) | Err(_) => {
-                    room.take(&pod);
+                    room.take(asks);
                     self.start(pod);
                 }
             }
@@ -197,7 +205,8 @@ impl Parts {
             let uid = pod.uid();
             !places.waits(uid) && (is_active(uid) || self.evictions.comes_back(uid))
         };
-        let staying: Vec<_> = self.pods.all().into_iter().filter(stays).collect();
+        let staying = self.pods.all_granted().into_iter();
+        let staying: Vec<_> = staying.filter(stays).collect();
         let uids: HashSet<&PodUid> = staying.iter().map(|pod| pod.uid()).collect();
         let mut ending = self.workers.ending();
         ending.retain(|pod| {

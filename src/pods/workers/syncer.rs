@@ -110,8 +110,8 @@ pub struct Deps {
     pub metrics: Arc<PodMetrics>,
     /// The pods that should run, and the node on which they have room.
     pub pods: Arc<PodManager>,
-    /// The resources of the node.
-    pub node: admission::Node,
+    /// Returns the node with its resources as they are now.
+    pub node: Box<dyn Fn() -> admission::Node + Send + Sync>,
     /// The address of pods that use the node's network.
     pub node_ip: IpAddr,
     /// The ceiling of the crash-loop back-off.
@@ -290,6 +290,9 @@ impl Syncer {
         let pod_is_terminal = stage == Stage::Ended;
         let ended_by = self.deps.evictions.message(pod.uid(), Moment::now());
         let old = self.deps.statuses.get(pod.uid());
+        let resize = self.resizes.locked().get(pod.uid()).cloned();
+        let granted = self.deps.pods.granted(pod.uid());
+        let pod = granted.as_deref().unwrap_or(pod);
         let status = status::generate(&status::Inputs {
             pod,
             runtime,
@@ -305,12 +308,7 @@ impl Syncer {
                 self.deps.statuses.age(pod.uid(), Moment::now()),
             ),
             ended_by: ended_by.as_ref().map(|(reason, why)| (*reason, &**why)),
-            resize: &self
-                .resizes
-                .locked()
-                .get(pod.uid())
-                .cloned()
-                .unwrap_or_default(),
+            resize: &resize.unwrap_or_default(),
         });
         let status = if pod_is_terminal {
             status::finished(&pod.spec, status)

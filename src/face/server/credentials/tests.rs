@@ -253,6 +253,14 @@ fn without_files_the_server_makes_a_certificate_and_keeps_it() {
     fs::write(&files.key, "half").unwrap();
     KnownCredentials::read(files.clone()).unwrap();
     let before = pair();
+    let mut other = files.clone();
+    if let Some(host) = &mut other.made_for {
+        host.address = [192, 0, 2, 8].into();
+    }
+    KnownCredentials::read(other).unwrap();
+    assert_ne!(pair(), before, "its names would be wrong");
+    KnownCredentials::read(files.clone()).unwrap();
+    let before = pair();
     // A pair of a person is never replaced.
     fs::write(&files.key, "half").unwrap();
     let of_person = CredentialFiles {

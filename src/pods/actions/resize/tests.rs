@@ -41,7 +41,7 @@ fn to_resize(name: &str) -> ToResize {
     }
 }
 
-fn no_room() -> Result<(), NoRoom> {
+fn no_room(_: &Arc<Pod>) -> Result<(), NoRoom> {
     Err(NoRoom::Deferred("full".into()))
 }
 
@@ -50,7 +50,9 @@ fn no_room() -> Result<(), NoRoom> {
 fn what_is_in_effect_is_left_alone() {
     for now in ["64Mi", "65536Ki", "67108864"] {
         let pod = asking("64Mi", json!([]));
-        let plan = plan(&pod, &running(now), || panic!("nobody asks for room"));
+        let plan = plan(&pod, &running(now), None, |_| {
+            panic!("nobody asks for room")
+        });
         assert!(!plan.is_due() && plan.no_room.is_none());
         assert!(Arc::ptr_eq(&plan.pod, &pod) && Arc::ptr_eq(&plan.before, &pod));
     }
@@ -59,7 +61,7 @@ fn what_is_in_effect_is_left_alone() {
 #[test]
 fn other_resources_are_given_while_the_container_runs() {
     let pod = asking("80Mi", json!([]));
-    let plan = plan(&pod, &running("64Mi"), || Ok(()));
+    let plan = plan(&pod, &running("64Mi"), None, |_| Ok(()));
     assert_eq!(plan.update, [to_resize("c")]);
     assert_eq!(plan.restart, []);
     assert_eq!((memory(&plan.pod), memory(&plan.before)), ("80Mi", "64Mi"));
@@ -70,9 +72,9 @@ fn other_resources_are_given_while_the_container_runs() {
 fn a_limit_that_comes_or_goes_is_a_change() {
     let without = json!({"requests": {"cpu": "1", "memory": "64Mi"}});
     let now = runtime("c", RuntimeState::Running, without.clone());
-    assert!(plan(&asking("64Mi", json!([])), &now, || Ok(())).is_due());
+    assert!(plan(&asking("64Mi", json!([])), &now, None, |_| Ok(())).is_due());
     let pod = pod(json!({"containers": [{"name": "c", "resources": without}]}));
-    let plan = plan(&pod, &running("64Mi"), || Ok(()));
+    let plan = plan(&pod, &running("64Mi"), None, |_| Ok(()));
     assert!(plan.is_due());
     assert_eq!(memory(&plan.before), "64Mi");
 }
@@ -82,7 +84,7 @@ fn a_container_restarts_for_a_resource_whose_policy_says_so() {
     let of =
         |resource: &str| json!([{"resourceName": resource, "restartPolicy": "RestartContainer"}]);
     let restarted = |policy: Value| {
-        let plan = plan(&asking("80Mi", policy), &running("64Mi"), || Ok(()));
+        let plan = plan(&asking("80Mi", policy), &running("64Mi"), None, |_| Ok(()));
         assert_eq!(plan.restart.len() + plan.update.len(), 1);
         !plan.restart.is_empty()
     };
@@ -92,16 +94,16 @@ fn a_container_restarts_for_a_resource_whose_policy_says_so() {
     assert!(!restarted(not_required));
     let mut never = (*asking("80Mi", of("memory"))).clone();
     Arc::make_mut(&mut never.spec).restart_policy = RestartPolicy::Never;
-    let plan = plan(&Arc::new(never), &running("64Mi"), || Ok(()));
+    let plan = plan(&Arc::new(never), &running("64Mi"), None, |_| Ok(()));
     assert_eq!(plan.restart, [], "it would not start again");
 }
 
 #[test]
 fn without_room_everything_stays_as_it_is() {
     let pod = asking("80Mi", json!([]));
-    let plan = plan(&pod, &running("64Mi"), no_room);
+    let plan = plan(&pod, &running("64Mi"), None, no_room);
     assert!(!plan.is_due());
-    assert_eq!(plan.no_room, no_room().err());
+    assert_eq!(plan.no_room, no_room(&pod).err());
     assert_eq!((memory(&plan.pod), memory(&plan.before)), ("64Mi", "64Mi"));
 }
 
@@ -114,10 +116,10 @@ fn a_container_that_does_not_run_gets_nothing_now() {
         json!({"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"memory": "64Mi"}}),
     );
     let pod = asking("80Mi", json!([]));
-    let with_room = plan(&pod, &exited, || Ok(()));
+    let with_room = plan(&pod, &exited, None, |_| Ok(()));
     assert!(!with_room.is_due());
     assert_eq!(memory(&with_room.pod), "80Mi");
-    assert_eq!(memory(&plan(&pod, &exited, no_room).pod), "64Mi");
+    assert_eq!(memory(&plan(&pod, &exited, None, no_room).pod), "64Mi");
 }
 
 #[test]
@@ -132,9 +134,9 @@ fn sidecars_are_resized_and_other_init_containers_are_not() {
         RuntimeState::Running,
         json!({"requests": {"cpu": "1"}}),
     );
-    let sidecar = plan(&spec("Always".into()), &now, || Ok(()));
+    let sidecar = plan(&spec("Always".into()), &now, None, |_| Ok(()));
     assert_eq!(sidecar.update, [to_resize("i")]);
-    let init = plan(&spec(Value::Null), &now, || Ok(()));
+    let init = plan(&spec(Value::Null), &now, None, |_| Ok(()));
     assert!(!init.is_due());
 }
 
@@ -142,6 +144,33 @@ fn sidecars_are_resized_and_other_init_containers_are_not() {
 fn the_resources_of_an_older_podprobe_are_not_known_and_stay() {
     let mut older = running("64Mi");
     older.containers[0].resources = None;
-    let plan = plan(&asking("80Mi", json!([])), &older, || Ok(()));
+    let plan = plan(&asking("80Mi", json!([])), &older, None, |_| Ok(()));
     assert!(!plan.is_due());
+}
+
+/// Records go with a reboot, and the status stays. A wish without room does not keep the pod from starting.
+#[test]
+fn after_a_reboot_the_status_knows_what_a_pod_had() {
+    let resources =
+        json!({"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"memory": "64Mi"}});
+    let status = |id: &str| -> PodStatus {
+        let container = json!({"name": "c", "containerID": id, "resources": resources});
+        serde_json::from_value(json!({"containerStatuses": [container]})).unwrap()
+    };
+    let pod = asking("80Mi", json!([]));
+    let nothing = RuntimePodStatus::default();
+    let old = status("podprobe://id");
+    let refused = plan(&pod, &nothing, Some(&old), no_room);
+    assert_eq!(memory(&refused.pod), "64Mi");
+    let granted = plan(&pod, &nothing, Some(&old), |_| Ok(()));
+    assert_eq!(memory(&granted.pod), "80Mi");
+    assert!(!granted.is_due());
+    let never_ran = plan(&pod, &nothing, Some(&status("")), no_room);
+    assert_eq!(memory(&never_ran.pod), "80Mi");
+    // A container of an older podprobe has its resources in its status alone.
+    let mut older = running("64Mi");
+    older.containers[0].resources = None;
+    assert!(plan(&pod, &older, Some(&old), |_| Ok(())).is_due());
+    let of_another = plan(&pod, &older, Some(&status("podprobe://x")), |_| Ok(()));
+    assert!(!of_another.is_due());
 }

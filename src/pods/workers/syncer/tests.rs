@@ -204,7 +204,7 @@ impl Harness {
             recorder: recorder.clone(),
             metrics: Arc::default(),
             pods: Arc::default(),
-            node: node(),
+            node: Box::new(node),
             node_ip: "192.0.2.1".parse().unwrap(),
             max_back_off: Duration::from_secs(300),
         });
@@ -1776,4 +1776,75 @@ fn a_container_that_must_restart_for_its_memory_does() {
     let killed = "Killing Container c resize requires restart, will be restarted";
     assert!(texts.iter().any(|text| text == killed), "{texts:?}");
     assert_eq!(h.memory(), ["80Mi", "80Mi"]);
+}
+
+/// A pod's own cgroup that cannot be set is tried again, and nothing is called done before.
+#[test]
+fn a_resize_is_done_when_the_pod_has_its_limits_too() {
+    let mut h = Harness::new(sized("64Mi", "NotRequired"));
+    h.run(Phase::Sync);
+    h.edit(sized("80Mi", "NotRequired"));
+    let busy = RuntimeError::failed("busy");
+    let skip = |h: &Harness, errors: Vec<Option<RuntimeError>>| {
+        h.runtime.state().pod_update_errors.extend(errors);
+    };
+    skip(&h, vec![None, Some(busy.clone())]);
+    let failed = h.run(Phase::Sync);
+    assert!(matches!(failed, Outcome::Failed { error, .. } if error == "busy"));
+    skip(&h, vec![Some(busy)]);
+    h.run(Phase::Sync);
+    assert_eq!(h.memory(), ["80Mi", "80Mi"]);
+    let error = ("Error".to_owned(), "busy".to_owned());
+    assert_eq!(h.condition("PodResizeInProgress"), Some(error));
+    h.calls();
+    h.run(Phase::Sync);
+    let pod = format!("update pod {}", 80 * MI);
+    assert_eq!(h.calls(), [&pod, &pod, "relist"]);
+    h.run(Phase::Sync);
+    assert_eq!(h.condition("PodResizeInProgress"), None);
+}
+
+/// A container that keeps its memory does not keep the others from theirs.
+#[test]
+fn each_container_gets_what_it_can() {
+    let spec = |memory: &str| {
+        let container = |name: &str| {
+            let resources = json!({"requests": {"memory": memory}, "limits": {"memory": memory}});
+            json!({"name": name, "image": "i", "resources": resources})
+        };
+        json!({"containers": [container("a"), container("b")]})
+    };
+    let mut h = Harness::new(spec("64Mi"));
+    h.run(Phase::Sync);
+    h.edit(spec("80Mi"));
+    let why = RuntimeError::failed("it uses more");
+    h.runtime.state().update_errors.push_back(why);
+    h.run(Phase::Sync);
+    let limit = |h: &Harness, n: usize| {
+        let status = &h.status().container_statuses[n];
+        status.resources.as_ref().unwrap().limits["memory"]
+            .0
+            .clone()
+    };
+    assert_eq!([limit(&h, 0), limit(&h, 1)], ["64Mi", "80Mi"]);
+}
+
+/// A wish that was taken back is not called done.
+#[test]
+fn a_wish_that_is_taken_back_is_not_completed() {
+    let mut h = Harness::new(sized("64Mi", "NotRequired"));
+    h.run(Phase::Sync);
+    h.edit(sized("1Mi", "NotRequired"));
+    let why = RuntimeError::failed("it uses more");
+    h.runtime.state().update_errors.push_back(why);
+    h.run(Phase::Sync);
+    h.edit(sized("64Mi", "NotRequired"));
+    h.run(Phase::Sync);
+    h.run(Phase::Sync);
+    assert_eq!(h.condition("PodResizeInProgress"), None);
+    let texts = h.texts();
+    assert!(
+        !texts.iter().any(|text| text.starts_with("ResizeCompleted")),
+        "{texts:?}"
+    );
 }
