@@ -300,4 +300,56 @@ mod tests {
         let nowhere = Cgroups::of(Vec::new());
         assert!(prepare(&nowhere, "/podprobe/uid", &POD).is_err());
     }
+
+    #[test]
+    fn a_limit_that_is_gone_is_taken_away() {
+        let of = |quota, memory| PodResources {
+            limits: Limits {
+                cpu_quota: quota,
+                cpu_period: 100_000,
+                memory_limit: memory,
+                ..Limits::default()
+            },
+            pids_limit: None,
+        };
+        let taken = |controller, r: &PodResources, v2| {
+            let taken = unlimited(controller, r, v2);
+            taken.map(|(file, value)| format!("{file} {value}"))
+        };
+        let (none, all) = (of(None, None), of(Some(1), Some(1)));
+        for (controller, v2, expected) in [
+            ("cpu", true, "cpu.max max 100000"),
+            ("cpu", false, "cpu.cfs_quota_us -1"),
+            ("memory", true, "memory.max max"),
+            ("memory", false, "memory.limit_in_bytes -1"),
+        ] {
+            assert_eq!(taken(controller, &none, v2).as_deref(), Some(expected));
+            assert_eq!(taken(controller, &all, v2), None);
+        }
+        assert_eq!(taken("pids", &none, true), None);
+    }
+
+    /// The kernel would kill for a limit that shrinks below what is used.
+    #[test]
+    fn a_limit_may_shrink_down_to_what_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = |v2: bool| match v2 {
+            true => ["memory.max", "memory.current"],
+            false => ["memory.limit_in_bytes", "memory.usage_in_bytes"],
+        };
+        for v2 in [true, false] {
+            let [limit, usage] = files(v2);
+            let above = |present: &str, used: &str, new| {
+                fs::write(dir.path().join(limit), format!("{present}\n")).unwrap();
+                fs::write(dir.path().join(usage), format!("{used}\n")).unwrap();
+                used_above(dir.path(), new, v2)
+            };
+            assert_eq!(above("100", "50", 40), Some(50));
+            assert_eq!(above("max", "50", 40), Some(50), "there was no limit");
+            assert_eq!(above("100", "50", 50), None);
+            assert_eq!(above("40", "50", 40), None, "it does not shrink");
+            assert_eq!(above("30", "50", 40), None, "it grows");
+        }
+        assert_eq!(used_above(&dir.path().join("none"), 1, true), None);
+    }
 }

@@ -465,4 +465,23 @@ mod tests {
         let both = [("cpu", "1"), ("memory", "1k")];
         check_oom(&both, &[("cpu", "500m")], 999);
     }
+
+    #[test]
+    fn no_limit_is_the_larger_one() {
+        let of = |shares, quota, memory| PodResources {
+            limits: Limits {
+                cpu_shares: shares,
+                cpu_quota: quota,
+                cpu_period: PERIOD,
+                memory_limit: memory,
+            },
+            pids_limit: Some(9),
+        };
+        let both = larger(&of(2, Some(10), Some(7)), &of(1, Some(20), Some(5)));
+        assert_eq!(both, of(2, Some(20), Some(7)));
+        for (a, b) in [(None, Some(5)), (Some(5), None), (None, None)] {
+            let without = larger(&of(1, a, b), &of(1, b, a));
+            assert_eq!(without, of(1, None, None), "{a:?} {b:?}");
+        }
+    }
 }

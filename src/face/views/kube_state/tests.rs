@@ -45,7 +45,15 @@ fn an_ephemeral_container_is_not_among_the_containers() {
     let spec = json!({"containers": [{"name": "c", "image": "web"}],
         "ephemeralContainers": [{"name": "look", "image": "busybox"}]});
     let pod = test_pods::pod("web").uid("u").spec(spec).build();
-    let text = text(&pod, &status(json!({"phase": "Running"})));
+    let running = |name: &str| {
+        json!({"name": name, "containerID": format!("podprobe://{name}"), "image": "i",
+            "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}})
+    };
+    let status = status(
+        json!({"phase": "Running", "containerStatuses": [running("c")],
+        "ephemeralContainerStatuses": [running("look")]}),
+    );
+    let text = text(&pod, &status);
     assert!(
         text.contains(r#"container="c""#) && !text.contains("look"),
         "{text}"
