@@ -488,6 +488,26 @@ mod tests {
         starts(&h, "a-waits");
     }
 
+    /// A wish for more that was not granted does not cost a pod its place after a reboot, and takes none from another.
+    #[test]
+    fn a_pod_comes_back_with_what_it_had_and_not_with_what_it_wishes() {
+        let mut h = harness();
+        h.open();
+        let wishes = pod("wishes", "9");
+        let had = json!({"name": "c", "containerID": "podprobe://1", "resources": {"requests": {"cpu": "1"}}});
+        let ran = PodStatus {
+            phase: PodPhase::Running,
+            container_statuses: vec![serde_json::from_value(had).unwrap()],
+            ..PodStatus::default()
+        };
+        h.parts.statuses.set(&wishes, ran);
+        add(&h, &[wishes]);
+        h.expect("wishes", Phase::Sync);
+        shows(&h, "wishes", PodPhase::Running, "");
+        add(&h, &[pod("beside", "1")]);
+        h.expect("beside", Phase::Sync);
+    }
+
     /// A running pod is not rejected for lack of room, even if another source has sent its pods first.
     #[test]
     fn a_pod_that_runs_is_not_rejected_for_want_of_room() {
