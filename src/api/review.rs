@@ -24,7 +24,7 @@ pub struct User {
 /// The reasons why there is no review.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoReview {
-    /// Too many questions wait for the API server, or too many tokens of one client.
+    /// Too many questions wait for the API server.
     #[error("too many other questions wait for the API server; try again later")]
     Busy,
     /// There is no connection to the API server.

@@ -1,15 +1,14 @@
 //! The questions about clients that the API server answers: who has a token, and what a user may do with this node
 //! (kubelet-probes 11.1).
 //!
-//! Invariants: pure. The number of questions that wait and of answers that are kept is bounded, also for one client, because
-//! whoever reaches the node's port can ask about tokens. Of a question that was answered only a digest is kept, so that no
+//! Invariants: pure. The number of questions that wait and of answers that are kept is bounded, and tokens leave places for
+//! users, because whoever reaches the node's port can ask about tokens. Of a question that was answered only a digest is kept, so that no
 //! token stays in memory. A question that could not be answered is not remembered.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use ring::digest::{SHA256, digest};
@@ -26,8 +25,6 @@ use crate::base::text::head;
 const MOST_WAITING: usize = 32;
 /// Largest number of tokens that wait. The other places stay for users who are known.
 const MOST_TOKENS: usize = 24;
-/// Largest number of tokens of one client that wait for an answer.
-const MOST_OF_A_CLIENT: usize = 4;
 /// Largest number of answers that are kept.
 const MOST_KNOWN: usize = 1000;
 /// Time for which a token is known not to be valid. It is short, so that such answers give way to others.
@@ -62,13 +59,8 @@ impl Default for Lifetimes {
 /// A question to the API server.
 #[derive(Clone, Copy, Debug)]
 pub enum Question<'a> {
-    /// The user who has a token.
-    Token {
-        /// The token.
-        token: &'a str,
-        /// Address of the client that has sent the token.
-        from: Option<IpAddr>,
-    },
+    /// The user who has this token.
+    Token(&'a str),
     /// The right of a user to an access.
     Access {
         /// The user.
@@ -109,7 +101,6 @@ pub enum Asked {
 struct Waiting {
     request: Request,
     is_token: bool,
-    from: Option<IpAddr>,
     /// True while the request is under way.
     is_sent: bool,
     /// The moment of the next request.
@@ -141,7 +132,7 @@ impl Reviews {
 
     /// Takes a question. The same question is asked only once at a time.
     pub fn ask(&mut self, now: Moment, question: Question<'_>) -> Asked {
-        let (request, from) = self.request(question);
+        let request = self.request(question);
         let body = request.body.as_ref().map(Value::to_string);
         let id = digest(&SHA256, body.unwrap_or_default().as_bytes());
         let Ok(id) = id.as_ref().try_into().map(QuestionId) else {
@@ -155,20 +146,15 @@ impl Reviews {
         if self.waiting.contains_key(&id) {
             return Asked::Waits(id);
         }
-        let is_token = matches!(question, Question::Token { .. });
+        let is_token = matches!(question, Question::Token(_));
         let tokens = self.waiting.values().filter(|waiting| waiting.is_token);
-        let of_client = tokens
-            .clone()
-            .filter(|waiting| waiting.from == from)
-            .count();
-        let has_too_many = of_client >= MOST_OF_A_CLIENT || tokens.count() >= MOST_TOKENS;
-        if self.waiting.len() >= MOST_WAITING || (is_token && has_too_many) {
+        let has_place = self.waiting.len() < MOST_WAITING;
+        if !has_place || (is_token && tokens.count() >= MOST_TOKENS) {
             return Asked::NotAsked(NoReview::Busy);
         }
         let waiting = Waiting {
             request,
             is_token,
-            from,
             is_sent: false,
             at: now,
             back_off: BackOff::default(),
@@ -178,12 +164,11 @@ impl Reviews {
         Asked::Waits(id)
     }
 
-    fn request(&self, question: Question<'_>) -> (Request, Option<IpAddr>) {
-        let (path, body, from) = match question {
-            Question::Token { token, from } => (
+    fn request(&self, question: Question<'_>) -> Request {
+        let (path, body) = match question {
+            Question::Token(token) => (
                 "/apis/authentication.k8s.io/v1/tokenreviews",
                 token_review(token),
-                from,
             ),
             Question::Access {
                 user,
@@ -198,16 +183,14 @@ impl Reviews {
                 (
                     "/apis/authorization.k8s.io/v1/subjectaccessreviews",
                     access_review(user, access),
-                    None,
                 )
             }
         };
-        let request = Request {
+        Request {
             method: Method::Post,
             path: path.to_owned(),
             body: Some(body),
-        };
-        (request, from)
+        }
     }
 
     /// Returns the requests that are due. Each is answered before the next for the same question.

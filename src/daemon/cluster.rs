@@ -1,6 +1,5 @@
 //! The node as the link to a cluster tells of it, and the start of the link.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::backend::DaemonBackend;
@@ -22,8 +21,8 @@ const KUBELET_VERSION: &str = "v1.36.2";
 pub(super) struct ClusterNode(pub(super) Arc<DaemonBackend>);
 
 impl Reviews for DaemonBackend {
-    fn user_of(&self, token: &str, from: Option<IpAddr>) -> Result<Option<User>, NoReview> {
-        self.reviews.user_of(token, from)
+    fn user_of(&self, token: &str) -> Result<Option<User>, NoReview> {
+        self.reviews.user_of(token)
     }
 
     fn may(&self, user: &User, verb: &str, subresource: &str) -> Result<bool, NoReview> {

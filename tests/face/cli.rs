@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -295,7 +294,7 @@ impl Containers for Fake {
 
 /// No cluster: nobody is asked.
 impl Reviews for Fake {
-    fn user_of(&self, _: &str, _: Option<IpAddr>) -> Result<Option<User>, NoReview> {
+    fn user_of(&self, _: &str) -> Result<Option<User>, NoReview> {
         Err(NoReview::NoConnection)
     }
 

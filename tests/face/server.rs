@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -14,39 +14,9 @@ use serde_json::{Value, json};
 
 use crate::support;
 use crate::support::authority::Authority;
+use crate::support::curl::{curl, free_port, has_curl};
 use crate::support::daemon::{Day, FOREVER, NODE};
 use crate::support::{CEILING, Node, on_both, skip, wait_until};
-
-fn has(program: &str) -> bool {
-    let found = Command::new(program)
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    let has = found.is_ok();
-    if !has {
-        skip::skip(&format!("needs {program}"));
-    }
-    has
-}
-
-/// Status and body.
-fn curl(arguments: &[&str]) -> (u16, String) {
-    let output = Command::new("curl")
-        .args([
-            "--silent",
-            "--max-time",
-            "60",
-            "--write-out",
-            "\n%{http_code}",
-        ])
-        .args(arguments)
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let (body, status) = text.rsplit_once('\n').unwrap();
-    (status.parse().unwrap(), body.to_owned())
-}
 
 fn socket(day: &Day) -> String {
     day.node.layout.socket().display().to_string()
@@ -63,11 +33,6 @@ fn configure(node: &Node, more: Value) {
     let more = more.as_object().unwrap().clone();
     all.as_object_mut().unwrap().extend(more);
     fs::write(node.layout.config_file(), all.to_string()).unwrap();
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 fn name() -> String {
@@ -101,7 +66,7 @@ fn on_embedded(test: impl FnOnce(&Node)) {
 
 #[test]
 fn curl_reads_every_path_of_the_socket() {
-    if !has("curl") {
+    if !has_curl() {
         return;
     }
     on_embedded(|node| {
@@ -173,7 +138,7 @@ fn curl_reads_every_path_of_the_socket() {
 
 #[test]
 fn logs_have_the_kubelet_s_options() {
-    if !has("curl") {
+    if !has_curl() {
         return;
     }
     on_embedded(|node| {
@@ -241,7 +206,7 @@ fn logs_have_the_kubelet_s_options() {
 
 #[test]
 fn run_answers_with_the_output() {
-    if !has("curl") {
+    if !has_curl() {
         return;
     }
     on_embedded(|node| {
@@ -270,7 +235,7 @@ fn run_answers_with_the_output() {
 
 #[test]
 fn debugging_can_be_switched_off() {
-    if !has("curl") {
+    if !has_curl() {
         return;
     }
     on_embedded(|node| {
@@ -299,7 +264,7 @@ const TOKEN: &str = "0123456789abcdef-token";
 
 #[test]
 fn without_certificate_or_token_a_tcp_address_tells_health_and_nothing_else() {
-    if !has("curl") || !has("openssl") {
+    if !has_curl() || !skip::has("openssl", "openssl") {
         return;
     }
     on_embedded(|node| {
@@ -394,7 +359,7 @@ fn without_certificate_or_token_a_tcp_address_tells_health_and_nothing_else() {
 /// Health and the unix socket work while the port cannot.
 #[test]
 fn a_secret_that_others_can_read_opens_no_port() {
-    if !has("openssl") {
+    if !skip::has("openssl", "openssl") {
         return;
     }
     on_embedded(|node| {
@@ -735,7 +700,7 @@ fn ports_are_forwarded(node: &Node) {
 /// The token alone lets a command run; with it the streams are those of the unix socket.
 #[test]
 fn over_tls_a_command_runs_for_who_has_the_token() {
-    if !has("openssl") {
+    if !skip::has("openssl", "openssl") {
         return;
     }
     on_embedded(|node| {

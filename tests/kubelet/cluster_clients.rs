@@ -2,33 +2,27 @@
 //! (kubelet-probes 11.1).
 
 use std::fs;
-use std::net::TcpListener;
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::cluster::{create, end, in_a_cluster_with, wait_ready};
 use crate::support::api_server::{ApiServer, Fault, READER, READER_TOKEN};
+use crate::support::curl::{curl, free_port, has_curl};
 use crate::support::daemon::{Day, FOREVER};
-use crate::support::{skip, wait_until};
+use crate::support::wait_until;
 
 /// The files of the client that an API server is to its nodes.
 const API_SERVER: &str = "api-server";
 /// The files of a client that nobody has given rights.
 const STRANGER: &str = "stranger";
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 /// Runs a test on a node whose server makes its own certificate. The test gets a client that asks for a path with further
 /// arguments of curl, and that trusts this certificate.
 fn asked(
     test: impl FnOnce(&ApiServer, &mut Day<'_>, &(dyn Fn(&str, &[&str]) -> (u16, String) + Sync)),
 ) {
-    if !skip::has("curl", "curl") {
+    if !has_curl() {
         return;
     }
     let port = free_port();
@@ -44,26 +38,12 @@ fn asked(
     };
     in_a_cluster_with(config, |server, mut day| {
         let (certificate, _) = day.node.layout.server_certificate();
+        let certificate = certificate.display().to_string();
         let ask = |path: &str, arguments: &[&str]| {
             let url = format!("https://localhost:{port}{path}");
-            let output = Command::new("curl")
-                .args([
-                    "--silent",
-                    "--max-time",
-                    "60",
-                    "--write-out",
-                    "\n%{http_code}",
-                ])
-                .args(["--resolve", &format!("localhost:{port}:127.0.0.1")])
-                .arg("--cacert")
-                .arg(&certificate)
-                .args(arguments)
-                .arg(url)
-                .output()
-                .unwrap();
-            let text = String::from_utf8(output.stdout).unwrap();
-            let (body, status) = text.rsplit_once('\n').unwrap();
-            (status.parse().unwrap(), body.to_owned())
+            let resolve = format!("localhost:{port}:127.0.0.1");
+            let own = ["--resolve", &resolve, "--cacert", &certificate, &url];
+            curl(&[&own, arguments].concat())
         };
         wait_until("the server listens", || ask("/healthz", &[]).0 == 200);
         test(server, &mut day, &ask);

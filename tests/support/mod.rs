@@ -10,6 +10,7 @@ pub(crate) mod api_server;
 pub(crate) mod authority;
 pub(crate) mod bridged;
 pub(crate) mod cni;
+pub(crate) mod curl;
 pub(crate) mod daemon;
 pub(crate) mod debian;
 pub(crate) mod dns_message;

@@ -149,7 +149,7 @@ pub struct ContainerPort {
 }
 
 /// `resources` of a container: its limits and requests.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceRequirements {
     /// Limits by resource. `cpu`, `memory` and `hugepages-<size>` are enforced. `ephemeral-storage` is accepted, but

@@ -5,7 +5,6 @@
 //! at once.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -48,12 +47,12 @@ impl ReviewDesk {
         }
     }
 
-    /// Returns the user of a token that a client at the address `from` has sent; None if the token is not valid.
+    /// Returns the user of a token; None if the token is not valid.
     ///
     /// # Errors
     /// Returns [`NoReview`] if the API server cannot be asked.
-    pub fn user_of(&self, token: &str, from: Option<IpAddr>) -> Result<Option<User>, NoReview> {
-        match self.ask(Question::Token { token, from })? {
+    pub fn user_of(&self, token: &str) -> Result<Option<User>, NoReview> {
+        match self.ask(Question::Token(token))? {
             Verdict::User(user) => Ok(user),
             Verdict::Allowed(_) => Ok(None),
         }
@@ -146,7 +145,7 @@ mod tests {
             name: "a".into(),
             ..User::default()
         };
-        assert_eq!(desk.user_of("t", None).unwrap_err(), NoReview::NoConnection);
+        assert_eq!(desk.user_of("t").unwrap_err(), NoReview::NoConnection);
         assert_eq!(
             desk.may(&user, "get", "proxy").unwrap_err(),
             NoReview::NoConnection
@@ -160,7 +159,7 @@ mod tests {
         desk.ring(Arc::new(Bell::new().unwrap()));
         let asks = |_| {
             let desk = desk.clone();
-            std::thread::spawn(move || desk.user_of("t", None))
+            std::thread::spawn(move || desk.user_of("t"))
         };
         let threads: Vec<_> = (0..3).map(asks).collect();
         let waits = || {

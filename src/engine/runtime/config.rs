@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::ContainerId;
+use crate::api::pod::ResourceRequirements;
 use crate::net::network::{Bandwidth, PortMapping};
 
 /// Labels or annotations. The runtime stores them, returns them with the status, and never interprets them.
@@ -290,6 +291,8 @@ pub struct ContainerConfig {
     pub mounts: Vec<Mount>,
     /// Limits and weights of the container.
     pub resources: Resources,
+    /// Resources of the pod's spec from which these limits and weights are made. The runtime returns them with the status.
+    pub requirements: ResourceRequirements,
     /// Privileges of the container's processes.
     pub security: Security,
     /// True if the container's standard input stays open; otherwise it is /dev/null.

@@ -53,6 +53,7 @@ pub(crate) struct FakeState {
     /// Errors for coming creations of containers. Each creation takes the first error from the queue and fails with it.
     /// If the queue is empty, the creation succeeds.
     pub(crate) create_errors: VecDeque<RuntimeError>,
+    /// Errors for coming updates of containers, one for each.
     pub(crate) update_errors: VecDeque<RuntimeError>,
     /// The results of the next updates of pods; None means success.
     pub(crate) pod_update_errors: VecDeque<Option<RuntimeError>>,
@@ -107,6 +108,7 @@ pub(crate) fn container_status(id: &str, labels: Labels, state: RuntimeState) ->
         pid: None,
         log_path: Default::default(),
         user: None,
+        resources: None,
         labels: Arc::new(labels),
         annotations: Arc::default(),
     }
@@ -285,6 +287,7 @@ impl Runtime for FakeRuntime {
             image: config.image.name.clone(),
             image_id: config.image.id.clone(),
             created_at: SystemTime::now(),
+            resources: Some(Arc::new(config.requirements.clone())),
             annotations: Arc::new(config.annotations.clone()),
             ..container_status("", config.labels.clone(), RuntimeState::Created)
         };
@@ -349,9 +352,7 @@ impl Runtime for FakeRuntime {
         if let Some(e) = s.update_errors.pop_front() {
             return Err(e);
         }
-        let text = serde_json::to_string(requirements).expect("JSON");
-        let annotations = Arc::make_mut(&mut s.container(id)?.annotations);
-        annotations.insert(super::labels::CONTAINER_RESOURCES.to_owned(), text);
+        s.container(id)?.resources = Some(Arc::new(requirements.clone()));
         Ok(())
     }
 

@@ -9,7 +9,5 @@ pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 pub const POD_UID: &str = "io.kubernetes.pod.uid";
 /// Name of the label that holds the container's name.
 pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-/// Name of the annotation that holds the resources with which the container was made, as JSON.
-pub const CONTAINER_RESOURCES: &str = "podprobe.io/container.resources";
 /// Name of the annotation that holds the hash of the spec from which the container was made, in hexadecimal.
 pub const CONTAINER_HASH: &str = "io.kubernetes.container.hash";

@@ -155,6 +155,8 @@ pub struct ContainerStatus {
     pub log_path: PathBuf,
     /// User and groups with which the first process was started; None if the runtime does not report them.
     pub user: Option<LinuxUser>,
+    /// Resources in effect, as in a pod's spec; None for a container of an older podprobe.
+    pub resources: Option<Arc<ResourceRequirements>>,
     /// Labels from the container's configuration.
     pub labels: Arc<Labels>,
     /// Annotations from the container's configuration.

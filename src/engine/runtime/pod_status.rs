@@ -203,7 +203,6 @@ fn sandbox_status(s: SandboxStatus) -> RuntimeSandboxStatus {
 
 fn container_status(c: ContainerStatus) -> RuntimeContainerStatus {
     let hash = c.annotations.get(labels::CONTAINER_HASH);
-    let resources = c.annotations.get(labels::CONTAINER_RESOURCES);
     RuntimeContainerStatus {
         hash: hash
             .and_then(|h| u32::from_str_radix(h, 16).ok())
@@ -231,7 +230,7 @@ fn container_status(c: ContainerStatus) -> RuntimeContainerStatus {
         pid: c.pid,
         log_path: c.log_path,
         user: c.user,
-        resources: resources.and_then(|text| serde_json::from_str(text).ok()),
+        resources: c.resources,
     }
 }
 

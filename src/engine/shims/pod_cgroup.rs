@@ -17,25 +17,27 @@ const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 /// Weight of one processor in cgroup v1.
 const SHARES: i64 = 1024;
 
-/// The reason why a pod's cgroup cannot be set up.
+/// The reason why the limits of a cgroup cannot be set.
 #[derive(Debug)]
-pub enum PodCgroupError {
+pub enum LimitError {
     /// The cgroup cannot be made.
     Make(PathBuf, io::Error),
     /// A value cannot be set.
     Set(PathBuf, String, io::Error),
-    /// The pod uses more memory than its limit would be.
+    /// The cgroup uses more memory than its limit would be.
     BelowUse {
         /// The limit in bytes.
         limit: i64,
-        /// The memory in bytes that the pod uses.
+        /// The memory in bytes that the cgroup uses.
         used: i64,
     },
+    /// The node lacks the controller for a limit.
+    NoController(&'static str),
     /// The pod has this limit of processes, but the node has no pids controller.
     NoPids(i64),
 }
 
-impl std::fmt::Display for PodCgroupError {
+impl std::fmt::Display for LimitError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Make(dir, e) => write!(f, "cannot make the cgroup {}: {e}", dir.display()),
@@ -46,6 +48,7 @@ impl std::fmt::Display for PodCgroupError {
                 f,
                 "its memory limit would be {limit} bytes, and it uses {used}"
             ),
+            Self::NoController(name) => write!(f, "the node has no cgroup controller {name}"),
             Self::NoPids(limit) => write!(
                 f,
                 "cannot limit the pod to {limit} processes (podPidsLimit): this node has no pids cgroup controller; enable \
@@ -55,19 +58,19 @@ impl std::fmt::Display for PodCgroupError {
     }
 }
 
-impl std::error::Error for PodCgroupError {}
+impl std::error::Error for LimitError {}
 
 /// Makes the pod's cgroup `path` if it is missing, and sets its values. The parent cgroup of all pods gets the weight
 /// of all processors of the node, like the kubelet's cgroup `kubepods`. Returns the values that could not be set, if
 /// the pod can run without them.
 ///
 /// # Errors
-/// Returns [`PodCgroupError`] if the number of the pod's processes cannot be limited.
+/// Returns [`LimitError`] if the number of the pod's processes cannot be limited.
 pub fn prepare(
     cgroups: &Cgroups,
     path: &str,
     r: &PodResources,
-) -> Result<Vec<PodCgroupError>, PodCgroupError> {
+) -> Result<Vec<LimitError>, LimitError> {
     let top = Path::new(path).parent().and_then(Path::to_str);
     let of_all = PodResources {
         limits: Limits {
@@ -107,16 +110,16 @@ fn set(
     controller: &str,
     path: &str,
     (of, r): (Of, &PodResources),
-) -> Result<(), PodCgroupError> {
+) -> Result<(), LimitError> {
     let no_controller = || match (controller, r.pids_limit) {
-        ("pids", Some(limit)) => Err(PodCgroupError::NoPids(limit)),
+        ("pids", Some(limit)) => Err(LimitError::NoPids(limit)),
         _ => Ok(()),
     };
     let Some((dir, v2)) = cgroups.of_controller(controller, path) else {
         return no_controller();
     };
     let made = fs::create_dir_all(&dir);
-    made.map_err(|e| PodCgroupError::Make(dir.clone(), e))?;
+    made.map_err(|e| LimitError::Make(dir.clone(), e))?;
     if v2 {
         cgroups.hand_down(controller, path);
     }
@@ -124,35 +127,40 @@ fn set(
     if let Some(limit) = limit
         && let Some(used) = used_above(&dir, limit, v2)
     {
-        return Err(PodCgroupError::BelowUse { limit, used });
+        return Err(LimitError::BelowUse { limit, used });
     }
     // The parent of all pods has the limits that people give it.
     let unlimited = unlimited(controller, r, v2).filter(|_| of == Of::Pod);
     for (file, value) in values(controller, r, v2).into_iter().chain(unlimited) {
-        let file = dir.join(file);
-        let opened = fs::File::options().write(true).open(&file);
-        match opened.and_then(|mut f| f.write_all(value.as_bytes())) {
+        match write(&dir, file, &value) {
             // cgroup v2 has only the files of the controllers that are enabled in this directory.
             Err(e) if e.kind() == io::ErrorKind::NotFound => return no_controller(),
-            written => written.map_err(|e| PodCgroupError::Set(file, value, e))?,
+            written => written.map_err(|e| LimitError::Set(dir.join(file), value, e))?,
         }
     }
     Ok(())
 }
 
+/// Writes a value into a file of a cgroup, which is never made.
+pub(super) fn write(dir: &Path, file: &str, value: &str) -> io::Result<()> {
+    let mut file = fs::File::options().write(true).open(dir.join(file))?;
+    file.write_all(value.as_bytes())
+}
+
+/// Reads a number from a file of a cgroup; None if there is no number in it.
+pub(super) fn number(dir: &Path, file: &str) -> Option<i64> {
+    fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok()
+}
+
 /// Returns the memory that a cgroup uses if a new limit would be below it. A limit that does not shrink may be: the kernel
 /// lets a cgroup exceed its limit for a moment.
 pub(super) fn used_above(dir: &Path, limit: i64, v2: bool) -> Option<i64> {
-    let number = |file: &str| fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok();
-    let (present, used): (Option<i64>, Option<i64>) = match v2 {
-        true => (number("memory.max"), number("memory.current")),
-        false => (
-            number("memory.limit_in_bytes"),
-            number("memory.usage_in_bytes"),
-        ),
+    let (present, used) = match v2 {
+        true => ("memory.max", "memory.current"),
+        false => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
     };
-    let shrinks = present.is_none_or(|present| limit < present);
-    used.filter(|used| shrinks && limit < *used)
+    let shrinks = number(dir, present).is_none_or(|present| limit < present);
+    number(dir, used).filter(|used| shrinks && limit < *used)
 }
 
 /// Returns the file with the value that takes a limit away that a cgroup may have had.
@@ -281,6 +289,29 @@ mod tests {
         assert_eq!(read("podprobe/memory.max"), "");
     }
 
+    /// A pod may have had limits. The parent of all pods keeps those that people give it.
+    #[test]
+    fn a_pod_without_limits_has_none() {
+        let files = ["cpu.weight", "cpu.max", "memory.max"];
+        let (dir, cgroups) = v2_of_files(&files);
+        let limits = Limits {
+            cpu_quota: None,
+            memory_limit: None,
+            ..POD.limits
+        };
+        let limitless = PodResources {
+            limits,
+            pids_limit: None,
+        };
+        let failed = prepare(&cgroups, "/podprobe/uid", &limitless).unwrap();
+        assert!(failed.is_empty(), "{failed:?}");
+        let read = |file: &str| fs::read_to_string(dir.path().join(file)).unwrap();
+        let of =
+            |level: &str| ["cpu.max", "memory.max"].map(|file| read(&format!("{level}/{file}")));
+        assert_eq!(of("podprobe/uid"), ["max 100000", "max"]);
+        assert_eq!(of("podprobe"), ["", ""]);
+    }
+
     #[test]
     fn without_a_controller_only_a_limit_of_processes_is_missed() {
         let (dir, cgroups) = v2_of_files(&[]);
@@ -294,7 +325,7 @@ mod tests {
                 .is_empty()
         );
         let refusal = prepare(&cgroups, "/podprobe/uid", &POD).unwrap_err();
-        assert!(matches!(refusal, PodCgroupError::NoPids(64)), "{refusal}");
+        assert!(matches!(refusal, LimitError::NoPids(64)), "{refusal}");
         let made = fs::read_dir(dir.path().join("podprobe/uid")).unwrap();
         assert_eq!(made.count(), 0);
         let nowhere = Cgroups::of(Vec::new());

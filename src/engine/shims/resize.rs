@@ -4,13 +4,9 @@
 //! Invariants: a limit of memory below what the container uses is not written, because the kernel would kill the container
 //! for it. All runtimes use the cgroup that the record names, so none of them is asked.
 
-use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use thiserror::Error;
-
-use super::pod_cgroup;
+use super::pod_cgroup::{self, LimitError, number};
 use crate::base::sys::cgroup::Cgroups;
 use crate::engine::runtime::{PodResources, Resources};
 
@@ -19,28 +15,12 @@ const MEMORY_AND_SWAP: &str = "memory.memsw.limit_in_bytes";
 /// The limit of memory in cgroup v1.
 const MEMORY_V1: &str = "memory.limit_in_bytes";
 
-/// The reason why a container keeps its limits.
-#[derive(Debug, Error)]
-pub(super) enum ResizeError {
-    #[error("its memory limit would be {limit} bytes, and it uses {used}")]
-    BelowUse { limit: i64, used: i64 },
-    #[error("the node has no cgroup controller {0}")]
-    NoController(&'static str),
-    #[error("cannot write {value} to {}: {cause}", file.display())]
-    NotWritten {
-        file: PathBuf,
-        value: String,
-        #[source]
-        cause: io::Error,
-    },
-}
-
 /// Sets the limits of the container's cgroup `path`. Nothing is written if its memory would not fit.
 pub(super) fn container(
     cgroups: &Cgroups,
     path: &str,
     resources: &Resources,
-) -> Result<(), ResizeError> {
+) -> Result<(), LimitError> {
     let limits = &resources.limits;
     // cgroup v2 has only the files of the controllers that are enabled in a directory.
     let of = |controller, files: [&str; 2]| {
@@ -50,15 +30,15 @@ pub(super) fn container(
     let memory = of("memory", [MEMORY_V1, "memory.max"]);
     let cpu = of("cpu", ["cpu.shares", "cpu.weight"]);
     if memory.is_none() && limits.memory_limit.is_some() {
-        return Err(ResizeError::NoController("memory"));
+        return Err(LimitError::NoController("memory"));
     }
     if cpu.is_none() && limits.cpu_quota.is_some() {
-        return Err(ResizeError::NoController("cpu"));
+        return Err(LimitError::NoController("cpu"));
     }
     if let (Some((dir, v2)), Some(limit)) = (&memory, limits.memory_limit)
         && let Some(used) = pod_cgroup::used_above(dir, limit, *v2)
     {
-        return Err(ResizeError::BelowUse { limit, used });
+        return Err(LimitError::BelowUse { limit, used });
     }
     let all = PodResources {
         limits: *limits,
@@ -66,17 +46,26 @@ pub(super) fn container(
     };
     if let Some((dir, v2)) = cpu {
         let values = pod_cgroup::values("cpu", &all, v2).into_iter();
-        let mut values = values.chain(pod_cgroup::unlimited("cpu", &all, v2));
-        values.try_for_each(|(file, value)| write(&dir, file, &value))?;
+        let values = values.chain(pod_cgroup::unlimited("cpu", &all, v2));
+        write(&dir, values)?;
     }
     let Some((dir, v2)) = memory else {
         return Ok(());
     };
     let before = number(&dir, MEMORY_V1);
     let has = |file: &str| dir.join(file).exists();
-    memory_values(v2, limits.memory_limit, resources.swap_limit, before, has)
-        .into_iter()
-        .try_for_each(|(file, value)| write(&dir, file, &value))
+    let values = memory_values(v2, limits.memory_limit, resources.swap_limit, before, has);
+    write(&dir, values)
+}
+
+fn write(
+    dir: &Path,
+    values: impl IntoIterator<Item = (&'static str, String)>,
+) -> Result<(), LimitError> {
+    values.into_iter().try_for_each(|(file, value)| {
+        let written = pod_cgroup::write(dir, file, &value);
+        written.map_err(|e| LimitError::Set(dir.join(file), value, e))
+    })
 }
 
 /// Returns the files with their values in the order in which they are written. `before` is the limit so far of cgroup v1.
@@ -106,21 +95,6 @@ fn memory_values(
         }
     }
     values
-}
-
-fn number(dir: &Path, file: &str) -> Option<i64> {
-    fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok()
-}
-
-fn write(dir: &Path, file: &str, value: &str) -> Result<(), ResizeError> {
-    let file = dir.join(file);
-    let opened = fs::File::options().write(true).open(&file);
-    let written = opened.and_then(|mut opened| opened.write_all(value.as_bytes()));
-    written.map_err(|cause| ResizeError::NotWritten {
-        file,
-        value: value.to_owned(),
-        cause,
-    })
 }
 
 #[cfg(test)]

@@ -124,6 +124,9 @@ pub struct ContainerRecord {
     /// Annotations from the container's configuration.
     #[serde(default)]
     pub annotations: Arc<Labels>,
+    /// Resources with which the container was made; None in the record of an older podprobe.
+    #[serde(default)]
+    pub requirements: Option<Arc<ResourceRequirements>>,
     /// Time of the creation by the wall clock.
     #[serde(default = "unknown_time")]
     pub created_at: SystemTime,
@@ -205,7 +208,7 @@ pub struct ContainerRecord {
 pub struct ResourcesRecord {
     /// The resources in effect, as in a pod's spec.
     #[serde(default)]
-    pub requirements: ResourceRequirements,
+    pub requirements: Arc<ResourceRequirements>,
 }
 
 /// The record of a container's processes and cgroups.

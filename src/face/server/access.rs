@@ -5,6 +5,7 @@
 //! configured. A web page of another site gets nothing but health from a TCP address, because the browser that shows
 //! the page may have credentials.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use super::health::is_health;
@@ -71,12 +72,22 @@ fn is_debugging(parts: &[&str]) -> bool {
 const READ_ONLY: [&str; 4] = ["metrics", "pods", "stats", ""];
 
 /// The answer to a request that is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// HTTP status: 401, 403, 404 or 405.
+    /// HTTP status: 401, 403, 404 or 405; 500 or 503 if the API server cannot be asked.
     pub status: u16,
     /// The sentence that the client gets.
-    pub text: &'static str,
+    pub text: Cow<'static, str>,
+}
+
+impl Refusal {
+    /// Makes a refusal.
+    pub fn new(status: u16, text: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            status,
+            text: text.into(),
+        }
+    }
 }
 
 /// Returns the reason to refuse a request that a browser may have sent for a web page of another site; None if the
@@ -132,7 +143,7 @@ pub fn check(
     request: &Request,
     debugging: bool,
 ) -> Result<(), Refusal> {
-    let refuse = |status, text| Err(Refusal { status, text });
+    let refuse = |status, text| Err(Refusal::new(status, text));
     let parts = request.parts();
     let first = parts.first().copied().unwrap_or_default();
     if is_health(&request.path) {

@@ -4,40 +4,27 @@
 //! Invariants: asked only for a client whose certificate or token does not let it do everything by itself. What cannot be
 //! asked is refused.
 
-use std::net::IpAddr;
-
-use super::access::Claim;
+use super::access::{Claim, Refusal};
 use super::backend::Reviews;
 use super::request::Request;
 use crate::api::review::{NoReview, User};
 
-/// The answer to a request that is refused: its HTTP status, and the sentence that the client gets.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// HTTP status: 401, 403, 500 or 503.
-    pub status: u16,
-    /// The sentence.
-    pub text: String,
-}
-
-/// Decides whether a client may send a request. `from` is the address of the client. If `by_user` is false, every user may
-/// do everything.
+/// Decides whether a client may send a request. If `by_user` is false, every user may do everything.
 ///
 /// # Errors
-/// Returns [`Refused`] if the client is unknown, if it may not, or if the API server cannot be asked.
+/// Returns the [`Refusal`] if the client is unknown, if it may not, or if the API server cannot be asked.
 pub fn check(
     reviews: &dyn Reviews,
     claim: Claim,
-    from: Option<IpAddr>,
     request: &Request,
     by_user: bool,
-) -> Result<(), Refused> {
+) -> Result<(), Refusal> {
     let user = match claim {
         Claim::User(user) => user,
         Claim::Token(token) => {
-            let user = reviews.user_of(&token, from);
+            let user = reviews.user_of(&token);
             user.map_err(|why| unasked("cannot review the token", &why))?
-                .ok_or_else(|| refused(401, "Unauthorized".to_owned()))?
+                .ok_or_else(|| Refusal::new(401, "Unauthorized"))?
         }
     };
     if !by_user {
@@ -55,19 +42,15 @@ pub fn check(
         }
     }
     let of = attributes(&user, verb, &subresources);
-    Err(refused(403, format!("Forbidden ({of})")))
+    Err(Refusal::new(403, format!("Forbidden ({of})")))
 }
 
-fn refused(status: u16, text: String) -> Refused {
-    Refused { status, text }
-}
-
-fn unasked(what: &str, why: &NoReview) -> Refused {
+fn unasked(what: &str, why: &NoReview) -> Refusal {
     let status = match why {
         NoReview::Busy => 503,
         NoReview::NoConnection | NoReview::Late | NoReview::Refused { .. } => 500,
     };
-    refused(status, format!("{what}: {why}"))
+    Refusal::new(status, format!("{what}: {why}"))
 }
 
 fn attributes(user: &User, verb: &str, subresources: &[&str]) -> String {
@@ -129,7 +112,7 @@ mod tests {
     }
 
     impl Reviews for Cluster {
-        fn user_of(&self, token: &str, _: Option<IpAddr>) -> Result<Option<User>, NoReview> {
+        fn user_of(&self, token: &str) -> Result<Option<User>, NoReview> {
             match self.is_down {
                 true => Err(NoReview::NoConnection),
                 false => Ok((token == "good").then(reader)),
@@ -161,7 +144,7 @@ mod tests {
     fn ask(cluster: &Cluster, claim: Claim, line: &str) -> Result<(), (u16, String)> {
         let head = format!("{line} HTTP/1.1\r\n\r\n");
         let (request, _) = request::read(head.as_bytes(), 0).unwrap().unwrap();
-        check(cluster, claim, None, &request, true).map_err(|e| (e.status, e.text))
+        check(cluster, claim, &request, true).map_err(|e| (e.status, e.text.into_owned()))
     }
 
     fn token(text: &str) -> Claim {
@@ -255,11 +238,8 @@ mod tests {
         let cluster = Cluster::default();
         let head = b"POST /run/a/b/c HTTP/1.1\r\n\r\n";
         let (request, _) = request::read(head, 0).unwrap().unwrap();
-        assert_eq!(
-            check(&cluster, token("good"), None, &request, false),
-            Ok(())
-        );
-        let unknown = check(&cluster, token("bad"), None, &request, false);
+        assert_eq!(check(&cluster, token("good"), &request, false), Ok(()));
+        let unknown = check(&cluster, token("bad"), &request, false);
         assert_eq!(unknown.unwrap_err().status, 401);
     }
 }

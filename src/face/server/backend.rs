@@ -1,6 +1,5 @@
 //! The calls that the server makes to the daemon, grouped by the part of the daemon that answers them.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -222,12 +221,11 @@ pub trait Health: Send + Sync {
 
 /// The part of the backend that asks the cluster's API server about clients. It is not asked on a node that stands alone.
 pub trait Reviews: Send + Sync {
-    /// Returns the user of a token that a client at the address `from` has sent; None if the token is not valid. Waits for
-    /// ten seconds at most.
+    /// Returns the user of a token; None if the token is not valid. Waits for ten seconds at most.
     ///
     /// # Errors
     /// Returns [`NoReview`] if the API server cannot be asked.
-    fn user_of(&self, token: &str, from: Option<IpAddr>) -> Result<Option<User>, NoReview>;
+    fn user_of(&self, token: &str) -> Result<Option<User>, NoReview>;
 
     /// Returns true if the user may do what `verb` says with this node's `subresource`. Waits for ten seconds
     /// at most.

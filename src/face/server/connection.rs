@@ -73,11 +73,6 @@ impl Origin {
             IpAddr::V6(v6) => (v6.to_bits() >> 64 << 64).into(),
         })
     }
-
-    /// Returns the address that stands for all of the origin.
-    pub fn address(self) -> IpAddr {
-        IpAddr::V6(self.0)
-    }
 }
 
 enum Step {

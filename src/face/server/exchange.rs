@@ -5,14 +5,12 @@
 //! progress. Only a buffer of an answer is kept in memory.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::connection::Origin;
 use super::request::{Length, Request};
 use super::response::{self, Body, TEXT};
 use super::transport::Transport;
@@ -301,12 +299,6 @@ impl<'a> Exchange<'a> {
     /// Waits until the client has gone, the server stops, or `wake` is readable.
     pub fn until_gone(&self, wake: BorrowedFd<'_>) {
         self.line.until_gone(wake);
-    }
-
-    /// Returns the address that stands for the client's machine; None on the unix socket.
-    pub fn address(&self) -> Option<IpAddr> {
-        let peer = self.line.transport.peer()?;
-        Some(Origin::of(peer.ip()).address())
     }
 
     /// Returns the client's name for the log: its uid and pid, or its address.

@@ -226,8 +226,8 @@ fn serve_reviewed(
     review: Option<Review>,
 ) -> Option<(Transport, Vec<u8>)> {
     let by_user = shared.webhooks.authorization;
-    let (from, request) = (exchange.address(), &exchange.request);
-    let checked = authorization::check(&*shared.backend, claim, from, request, by_user);
+    let request = &exchange.request;
+    let checked = authorization::check(&*shared.backend, claim, request, by_user);
     drop(review);
     let Err(refused) = checked else {
         return routes::serve(exchange, &*shared.backend);

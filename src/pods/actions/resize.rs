@@ -159,10 +159,7 @@ fn resizable(pod: &Pod) -> impl Iterator<Item = &Container> {
 fn changed(now: &ResourceRequirements, wanted: &ResourceRequirements) -> Vec<&'static str> {
     let differs = |name: &&str| {
         let of = |r: &ResourceRequirements| {
-            [&r.requests, &r.limits].map(|map| {
-                let quantity = map.get(*name)?;
-                quantity.milli_value().or_else(|| quantity.value())
-            })
+            [&r.requests, &r.limits].map(|map| map.get(*name)?.parse().ok())
         };
         of(now) != of(wanted)
     };

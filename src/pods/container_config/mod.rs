@@ -256,6 +256,7 @@ pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, ConfigError> {
         resources: resources(i.pod, c, i.node, i.resource_policy)?,
         security: security::security(i)?,
         stdin: c.stdin,
+        requirements: c.resources.clone(),
         stdin_once: c.stdin_once,
         tty: c.tty,
         log_path: format!("{}/{}.log", c.name, i.attempt).into(),
@@ -265,16 +266,10 @@ pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, ConfigError> {
             fall_back_to_log: c.termination_message_policy == "FallbackToLogsOnError",
         }),
         labels: container_labels(i.pod, c),
-        annotations: Labels::from([
-            (
-                labels::CONTAINER_HASH.to_owned(),
-                format!("{:x}", spec_hash(c)),
-            ),
-            (
-                labels::CONTAINER_RESOURCES.to_owned(),
-                serde_json::json!(c.resources).to_string(),
-            ),
-        ]),
+        annotations: Labels::from([(
+            labels::CONTAINER_HASH.to_owned(),
+            format!("{:x}", spec_hash(c)),
+        )]),
     })
 }
 

@@ -1,9 +1,7 @@
 //! Sets the limits of the container's cgroup: writes `linux.resources` of the configuration into files of cgroup v1 or
 //! v2.
 
-use std::fs;
-use std::io::{self, Write};
-use std::path::Path;
+use std::io;
 
 use nix::errno::Errno;
 
@@ -13,7 +11,7 @@ use crate::base::sys::cgroup::Cgroups;
 use crate::engine::oci::{HugepageLimit, Resources};
 use crate::engine::runtime::{Limits, PodResources};
 use crate::engine::shims::device_program::Rule;
-use crate::engine::shims::pod_cgroup;
+use crate::engine::shims::pod_cgroup::{self, write};
 
 /// Sets the limits of the cgroup at `cgroups_path`. The container's first process is in the cgroup already, so the
 /// memory of this process counts.
@@ -56,11 +54,6 @@ pub(super) fn filter_devices(h: &Hierarchy, path: &str, rules: &[Rule]) -> Resul
             Error::step("write", format_args!("{text:?} to {}", file.display()), e)
         })
     })
-}
-
-fn write(dir: &Path, file: &str, value: &str) -> io::Result<()> {
-    let mut file = fs::File::options().write(true).open(dir.join(file))?;
-    file.write_all(value.as_bytes())
 }
 
 /// Returns the files of a controller with their values, in the order in which they are written.

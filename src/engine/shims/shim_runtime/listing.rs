@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use super::by_pod::{ByPod, OfPod};
 use super::{CORRUPT, SCHEME, ShimRuntime, is_id, lock};
+use crate::api::pod::ResourceRequirements;
 use crate::base::clock::Moment;
 use crate::base::remove_tree::remove_tree;
 use crate::engine::runtime::{
     ContainerId, ContainerMetadata, ContainerStatus, Listing, NamespaceMode, RuntimeError,
-    RuntimeState, SandboxMetadata, SandboxStatus, labels,
+    RuntimeState, SandboxMetadata, SandboxStatus,
 };
 use crate::engine::shims::cri_log;
 use crate::engine::shims::state::{
@@ -49,17 +50,12 @@ const SHIM_LOOK: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(super) struct KnownContainer {
     pub(super) record: Arc<ContainerRecord>,
+    /// Resources in effect.
+    pub(super) resources: Option<Arc<ResourceRequirements>>,
     pub(super) state: Option<ContainerState>,
     pub(super) exit: Option<Arc<ExitRecord>>,
     /// True once it was logged that the container's shim is gone.
     loss_reported: bool,
-}
-
-/// Lets a record show other resources than those with which its container was made.
-pub(super) fn set_resources(record: &mut ContainerRecord, resized: &ResourcesRecord) {
-    let text = serde_json::json!(resized.requirements).to_string();
-    let annotations = Arc::make_mut(&mut record.annotations);
-    annotations.insert(labels::CONTAINER_RESOURCES.to_owned(), text);
 }
 
 /// A sandbox, as last read from its records.
@@ -296,15 +292,16 @@ impl ShimRuntime {
                 return Ok(());
             }
             match read.or_else(|| self.rebuilt_container(&id)) {
-                Some(mut record) => {
-                    if let Some(resized) = state::try_read(&dir, RESOURCES)? {
-                        set_resources(&mut record, &resized);
-                    }
+                Some(record) => {
+                    let resized: Option<ResourcesRecord> = state::try_read(&dir, RESOURCES)?;
+                    let resized = resized.map(|resized| resized.requirements);
+                    let resources = resized.or_else(|| record.requirements.clone());
                     let record = Arc::new(record);
                     cache.containers.add(
                         id.clone(),
                         KnownContainer {
                             record,
+                            resources,
                             state: None,
                             exit: None,
                             loss_reported: false,
@@ -493,6 +490,7 @@ impl ShimRuntime {
                 .filter(|_| state == RuntimeState::Running),
             log_path: r.log_path.clone(),
             user: r.linux_user.clone(),
+            resources: e.resources.clone(),
             labels: r.labels.clone(),
             annotations: r.annotations.clone(),
         };

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::listing::set_resources;
 use super::{ShimRuntime, lock};
 use crate::api::pod::ResourceRequirements;
 use crate::base::sys::cgroup::Cgroups;
@@ -43,12 +42,12 @@ impl ShimRuntime {
         resize::container(&cgroups, &record.cgroup, resources).map_err(|e| failed(&e))?;
         // A daemon that is killed before this sets the same limits again.
         let resized = ResourcesRecord {
-            requirements: requirements.clone(),
+            requirements: Arc::new(requirements.clone()),
         };
         let dir = self.layout.containers().join(id.as_str());
         state::write(&dir, RESOURCES, &resized, false).map_err(|e| failed(&e))?;
         if let Some(known) = lock(&self.cache).containers.get_mut(id.as_str()) {
-            set_resources(Arc::make_mut(&mut known.record), &resized);
+            known.resources = Some(resized.requirements);
         }
         Ok(())
     }

@@ -403,6 +403,7 @@ impl ShimRuntime {
             image_id: d.image.id.clone(),
             labels: Arc::new(c.labels.clone()),
             annotations: Arc::new(c.annotations.clone()),
+            requirements: Some(Arc::new(c.requirements.clone())),
             created_at: SystemTime::now(),
             boot_id: self.boot_id.clone(),
             layers: d.image.layers.clone(),

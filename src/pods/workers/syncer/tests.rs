@@ -1848,3 +1848,17 @@ fn a_wish_that_is_taken_back_is_not_completed() {
         "{texts:?}"
     );
 }
+
+/// A pod that ends while it waits for room says what it was granted to the last.
+#[test]
+fn a_pod_that_ends_was_never_granted_its_wish() {
+    let mut h = Harness::new(sized("64Mi", "NotRequired"));
+    h.syncer.deps.pods.set(h.pod.clone());
+    h.run(Phase::Sync);
+    h.edit(sized("2Gi", "NotRequired"));
+    h.syncer.deps.pods.set(h.pod.clone());
+    h.run(Phase::Sync);
+    assert_eq!(h.memory(), ["64Mi", "64Mi"]);
+    h.run(Phase::Terminating);
+    assert_eq!(h.memory(), ["64Mi", "64Mi"]);
+}
