@@ -1,34 +1,38 @@
 //! Reads the user from a client certificate, as the kubelet does: the common name is the user's name, and each organization
 //! is a group (kubelet-probes 11.1).
 //!
-//! Invariant: pure. Whether the certificate is valid is decided elsewhere.
+//! Invariant: pure. Whether the certificate is valid is decided elsewhere; the reader of certificates is the one that decides it.
 
 use std::fmt::Write as _;
 
 use ring::digest::{SHA256, digest};
-use x509_cert::Certificate;
-use x509_cert::attr::AttributeTypeAndValue;
-use x509_cert::der::asn1::ObjectIdentifier;
-use x509_cert::der::{Decode, Tag, Tagged};
+use rustls::pki_types::CertificateDer;
+use webpki::EndEntityCert;
 
+use super::der::{self, Values};
 use crate::api::review::User;
 
 /// The key of a user's extra fact by which an audit finds the credential.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// The group of every user that has authenticated.
 const AUTHENTICATED: &str = "system:authenticated";
-const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
-const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
+// Object identifiers: id-at-commonName, id-at-organizationName.
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
 
 /// Returns the user of a certificate in DER; None if the certificate has no common name.
-pub fn user(der: &[u8]) -> Option<User> {
-    let certificate = Certificate::from_der(der).ok()?;
+pub fn user(certificate: &[u8]) -> Option<User> {
+    let der = CertificateDer::from(certificate);
+    let parsed = EndEntityCert::try_from(&der).ok()?;
     let (mut name, mut groups) = (String::new(), Vec::new());
-    for attribute in certificate.tbs_certificate().subject().iter() {
-        match attribute.oid {
-            COMMON_NAME => name = text(attribute)?,
-            ORGANIZATION => groups.push(text(attribute)?),
-            _ => {}
+    for (_, set) in Values(parsed.subject()) {
+        for (_, attribute) in Values(set) {
+            let mut parts = Values(attribute);
+            match parts.next()? {
+                (der::OBJECT_ID, COMMON_NAME) => name = text(parts.next()?)?,
+                (der::OBJECT_ID, ORGANIZATION) => groups.push(text(parts.next()?)?),
+                _ => {}
+            }
         }
     }
     if name.is_empty() {
@@ -36,7 +40,7 @@ pub fn user(der: &[u8]) -> Option<User> {
     }
     groups.push(AUTHENTICATED.to_owned());
     let mut id = "X509SHA256=".to_owned();
-    for byte in digest(&SHA256, der).as_ref() {
+    for byte in digest(&SHA256, certificate).as_ref() {
         let _ = write!(id, "{byte:02x}");
     }
     Some(User {
@@ -48,11 +52,10 @@ pub fn user(der: &[u8]) -> Option<User> {
 }
 
 /// Returns the text of an attribute; None for a text whose encoding is none of the usual.
-fn text(attribute: &AttributeTypeAndValue) -> Option<String> {
-    let value = &attribute.value;
-    match value.tag() {
-        Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::TeletexString => {
-            String::from_utf8(value.value().to_vec()).ok()
+fn text((tag, content): (u8, &[u8])) -> Option<String> {
+    match tag {
+        der::UTF8_STRING | der::PRINTABLE_STRING | der::IA5_STRING | der::TELETEX_STRING => {
+            String::from_utf8(content.to_vec()).ok()
         }
         _ => None,
     }

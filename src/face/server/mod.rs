@@ -20,6 +20,7 @@ mod client_certificate;
 mod connection;
 pub mod containers;
 mod credentials;
+mod der;
 mod error;
 mod exchange;
 mod files;
