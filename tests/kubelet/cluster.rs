@@ -301,7 +301,7 @@ fn faults_of_the_api_server_delay_and_lose_nothing() {
             ("GET", "/pods/web", Fault::Reset),
             ("GET", "/pods/web", Fault::Late(Duration::from_millis(300))),
             ("POST", "/events", Fault::Status(500, "etcd is away", None)),
-            ("PUT", "/leases/", Fault::Status(409, "conflict", None)),
+            ("PATCH", "/leases/", Fault::Status(409, "conflict", None)),
         ] {
             server.fail(method, path, 1, fault);
         }

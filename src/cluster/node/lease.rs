@@ -1,8 +1,8 @@
 //! The Lease of the node, by which the control plane sees that the node lives (kubelet-probes 9.9): GET, POST where there is
-//! none, then a PUT every 10 s.
+//! none, then a PATCH of its time every 10 s.
 //!
 //! Invariants: the Lease has exactly one owner, the Node that is registered now. Nothing is created without that Node,
-//! because a Lease without an owner stays when the node is gone. The first failed PUT of a renewal costs no wait, because the
+//! because a Lease without an owner stays when the node is gone. The first failed try of a renewal costs no wait, because the
 //! control plane gives a node up after 40 s.
 
 use std::time::{Duration, SystemTime};
@@ -21,8 +21,8 @@ pub const RENEW_PERIOD: Duration = Duration::from_secs(10);
 /// The seconds after the last renewal for which the Lease holds.
 const DURATION_SECONDS: u32 = 40;
 
-/// Upper limit of the PUTs of one renewal that follow one another at once.
-const MAX_PUTS: u32 = 5;
+/// Upper limit of the tries of one renewal that follow one another at once.
+const MAX_TRIES: u32 = 5;
 
 /// The next thing to be done.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub struct Lease {
     name: String,
     next: Next,
     at: Moment,
-    puts: u32,
+    tries: u32,
     /// The Lease has been read since the last success.
     was_read: bool,
     back_off: BackOff,
@@ -54,7 +54,7 @@ impl Lease {
             name: name.to_owned(),
             next: Next::Get,
             at: Moment::default(),
-            puts: 0,
+            tries: 0,
             was_read: false,
             back_off: BackOff::default(),
         }
@@ -74,9 +74,12 @@ impl Lease {
             }
             (Next::Create, None) => Step::Wait(now + RENEW_PERIOD),
             (Next::Renew(base), uid) => {
-                let base = base.as_object().cloned().unwrap_or_default();
-                let lease = self.lease(base, uid, wall);
-                self.send(Method::Put, true, Some(lease))
+                let whole = base.as_object().cloned().unwrap_or_default();
+                let lease = self.lease(whole, uid, wall);
+                match is_renewal(base, &lease) {
+                    true => self.send(Method::Patch, true, Some(renewal(&lease))),
+                    false => self.send(Method::Put, true, Some(lease)),
+                }
             }
         }
     }
@@ -150,28 +153,47 @@ impl Lease {
 
     /// Waits for the next renewal.
     fn rest(&mut self, random: f64) {
-        self.puts = 0;
+        self.tries = 0;
         self.at = self.at + RENEW_PERIOD.mul_f64(1.0 + 0.04 * random.clamp(0.0, 1.0));
     }
 
-    /// A Lease that has changed is read, and one that is gone too. Any other PUT is repeated at once, up to
-    /// [`MAX_PUTS`]; then the Lease is read, which waits longer and longer. A Lease that can be read but not renewed waits
+    /// A Lease that has changed is read, and one that is gone too. Any other renewal is repeated at once, up to
+    /// [`MAX_TRIES`]; then the Lease is read, which waits longer and longer. A Lease that can be read but not renewed waits
     /// for the next period.
     fn not_renewed(&mut self, base: Value, code: u16, answer: &Answer, random: f64) {
-        self.puts += 1;
+        self.tries += 1;
         if let Some(asked) = answer.retry_after() {
             self.at = self.at + asked;
         }
-        let is_last = self.puts >= MAX_PUTS;
+        let is_last = self.tries >= MAX_TRIES;
         if is_last && self.was_read {
             self.was_read = false;
             self.rest(random);
         } else if is_last {
-            self.puts = 0;
+            self.tries = 0;
         } else if !matches!(code, 404 | 409) {
             self.next = Next::Renew(base);
         }
     }
+}
+
+/// Returns true if a Lease differs from what the API server has in its time only.
+fn is_renewal(base: &Value, lease: &Value) -> bool {
+    let without_time = |lease: &Value| {
+        let mut spec = lease["spec"].clone();
+        spec["renewTime"] = Value::Null;
+        (spec, lease["metadata"]["ownerReferences"].clone())
+    };
+    without_time(base) == without_time(lease)
+}
+
+/// Returns the patch that renews a Lease. The version in it says which one: another that has been written meanwhile is a
+/// conflict.
+fn renewal(lease: &Value) -> Value {
+    json!({
+        "metadata": {"resourceVersion": lease["metadata"]["resourceVersion"]},
+        "spec": {"renewTime": lease["spec"]["renewTime"]},
+    })
 }
 
 #[cfg(test)]

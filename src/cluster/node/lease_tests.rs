@@ -30,18 +30,33 @@ fn request(lease: &Lease, exchange: &Value, uid: Option<&str>) -> Option<Request
     }
 }
 
+/// Asserts that a request does what the kubelet's recorded one did. The kubelet replaces the whole Lease to renew it.
+#[track_caller]
+fn assert_same(request: &Request, exchange: &Value) {
+    assert_eq!(request.path, exchange["path"].as_str().unwrap());
+    if request.method != Method::Patch {
+        return assert_request(request, exchange);
+    }
+    assert_eq!("PUT", exchange["method"]);
+    let recorded = &exchange["req_body"];
+    let patch = json!({
+        "metadata": {"resourceVersion": recorded["metadata"]["resourceVersion"]},
+        "spec": {"renewTime": recorded["spec"]["renewTime"]},
+    });
+    assert_eq!(request.body.as_ref(), Some(&patch));
+}
+
 /// Asserts that the Lease sends what the kubelet sent, and hands the recorded answers over.
 #[track_caller]
 fn replay(lease: &mut Lease, recorded: &[Value], uid: &str) {
     for exchange in recorded {
         let request = request(lease, exchange, Some(uid)).expect("a request");
-        assert_request(&request, exchange);
-        assert_eq!(request.path, exchange["path"].as_str().unwrap());
+        assert_same(&request, exchange);
         lease.answered(moment(&exchange["t_ms"]), &answer(exchange), 0.0);
     }
 }
 
-/// A Lease that is about to send the recorded PUT, after one that has succeeded.
+/// A Lease that is about to do what the recorded PUT did, after a renewal that has succeeded.
 fn about_to_renew(put: &Value) -> Lease {
     let mut lease = Lease::new("node1");
     let before = Answer::new(200, put["req_body"].clone());
@@ -94,7 +109,7 @@ fn a_lease_waits_for_the_node_that_was_deleted() {
 }
 
 #[test]
-fn without_a_connection_five_puts_are_followed_by_gets() {
+fn without_a_connection_five_tries_are_followed_by_gets() {
     let recorded = between(568_000, 612_000);
     let mut lease = about_to_renew(&recorded[0]);
     replay(&mut lease, &recorded[..6], UID);
@@ -156,7 +171,7 @@ fn retry_after_is_kept() {
     lease.answered(now, &busy, 0.0);
     assert_eq!(request(&lease, put, Some(UID)), None);
     let step = lease.next(now + SECOND, time_of(put), Some(UID));
-    assert!(matches!(step, Step::Send(r) if r.method == Method::Put));
+    assert!(matches!(step, Step::Send(r) if r.method == Method::Patch));
 }
 
 #[test]
@@ -177,7 +192,7 @@ fn a_success_begins_everything_anew() {
     for _ in 0..2 {
         for _ in 0..4 {
             lease.answered(now, &Answer::NoConnection, 0.0);
-            assert_eq!(request(&lease, put, None).unwrap().method, Method::Put);
+            assert_eq!(request(&lease, put, None).unwrap().method, Method::Patch);
         }
         // The renewal is due again when the next one is asked for.
         let earlier = now - RENEW_PERIOD;
@@ -216,20 +231,34 @@ fn renewals_have_jitter() {
     assert_eq!(step, Step::Wait(now + Duration::from_millis(10_400)));
 }
 
-/// The API server keeps the managers of fields; they are half of a Lease.
+/// A Lease that is to have more than another time is replaced: its owner is gone, or somebody else has written into it.
 #[test]
-fn a_renewal_does_not_repeat_who_manages_which_field() {
+fn what_is_not_as_it_ought_to_be_is_replaced() {
     let put = &between(286_000, 297_000)[0];
-    let mut body = put["req_body"].clone();
-    body["metadata"]["managedFields"] = json!([{"manager": "m"}]);
-    let mut lease = Lease::new("node1");
-    let earlier = moment(&put["t_ms"]) - RENEW_PERIOD;
-    lease.answered(earlier, &Answer::new(200, body.clone()), 0.0);
-    lease.answered(earlier, &Answer::new(200, body), 0.0);
-    let sent = request(&lease, put, Some(UID)).unwrap().body.unwrap();
-    assert_eq!(sent["metadata"].get("managedFields"), None);
-    assert_eq!(
-        sent["metadata"]["resourceVersion"],
-        put["req_body"]["metadata"]["resourceVersion"]
-    );
+    let whole = &put["req_body"];
+    let with = |edit: fn(&mut Value)| {
+        let mut base = whole.clone();
+        // The API server keeps the managers of fields; they are half of a Lease.
+        base["metadata"]["managedFields"] = json!([{"manager": "m"}]);
+        edit(&mut base);
+        let mut lease = Lease::new("node1");
+        let earlier = moment(&put["t_ms"]) - RENEW_PERIOD;
+        lease.answered(earlier, &Answer::new(200, base), 0.0);
+        request(&lease, put, Some(UID)).unwrap()
+    };
+    assert_eq!(with(|_| ()).method, Method::Patch);
+    for edit in [
+        |base: &mut Value| base["metadata"]["ownerReferences"][0]["uid"] = "old".into(),
+        |base: &mut Value| base["metadata"]["ownerReferences"] = json!([]),
+        |base: &mut Value| base["spec"]["holderIdentity"] = "another".into(),
+        |base: &mut Value| base["spec"]["leaseDurationSeconds"] = 4000.into(),
+        |base: &mut Value| base["spec"]["strategy"] = "OldestEmulationVersion".into(),
+        |base: &mut Value| base["spec"] = Value::Null,
+    ] {
+        let sent = with(edit);
+        assert_eq!(
+            (sent.method, sent.body.as_ref()),
+            (Method::Put, Some(whole))
+        );
+    }
 }

@@ -278,11 +278,15 @@ impl Server {
                     asked,
                 )
             }
-            ("PUT", ["namespaces", namespace, "leases", name]) => {
+            (method @ ("PUT" | "PATCH"), ["namespaces", namespace, "leases", name]) => {
                 let key = key("leases", namespace, name);
                 let old = store.get(&key).ok_or_else(|| not_found(&key))?;
-                rules::lease(Some(old), &asked.body)?;
-                Ok(object(200, &store.put(&key, asked.body.clone())))
+                let new = match method {
+                    "PUT" => asked.body.clone(),
+                    _ => patched(store, &key, asked)?,
+                };
+                rules::lease(Some(old), &new)?;
+                Ok(object(200, &store.put(&key, new)))
             }
             _ => Err((
                 404,
