@@ -181,15 +181,20 @@ impl Layout {
         self.lib_dir().join("claims")
     }
 
+    /// `/var/lib/podprobe/cluster`: what a cluster has given the node.
+    pub fn cluster(&self) -> PathBuf {
+        self.lib_dir().join("cluster")
+    }
+
     /// `/var/lib/podprobe/cluster/pods`: the pods that the API server has given, each in a file with the pod's UID as its
     /// name.
     pub fn kept_pods(&self) -> PathBuf {
-        self.lib_dir().join("cluster/pods")
+        self.cluster().join("pods")
     }
 
     /// `/var/lib/podprobe/cluster/objects`: the ConfigMaps, Secrets and tokens of those pods, each in a file.
     pub fn kept_objects(&self) -> PathBuf {
-        self.lib_dir().join("cluster/objects")
+        self.cluster().join("objects")
     }
 
     /// `/var/lib/podprobe/workloads`: the state of each workload, in a file with the workload's UID as its name.

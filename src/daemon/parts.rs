@@ -279,6 +279,7 @@ impl Made {
             kubeconfig: settings.kubeconfig.clone()?,
             kept_pods: layout.kept_pods(),
             kept_objects: layout.kept_objects(),
+            networks: backend.networks.clone(),
             pods: pods.manager.clone(),
             statuses: pods.statuses.clone(),
             workers: self.workers.clone(),

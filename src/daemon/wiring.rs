@@ -377,7 +377,7 @@ fn start_proxy(
         settings: ServiceSettings {
             node_name: settings.node_name.clone(),
             own_ports: own_ports(settings),
-            pod_cidrs: settings.pod_cidrs.clone(),
+            pod_cidrs: networks.pod_cidrs().clone(),
             service_cidrs: settings.service_cidrs.clone(),
             names: names(settings),
         },

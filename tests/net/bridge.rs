@@ -15,11 +15,12 @@ use podprobe::net::network::NetworkChoice;
 use serde_json::{Value, json};
 
 use crate::support;
+use crate::support::api_server::ApiServer;
 use crate::support::bridged::{
     address, addresses, ask, bridge, configure, interfaces, listen, namespace, nft, on_the_bridge,
     port_of, seen_from, server, uid,
 };
-use crate::support::daemon::Day;
+use crate::support::daemon::{Day, NODE};
 use crate::support::netns::{MACHINE, Netns, OUTSIDE, OUTSIDE_V6, ip, try_ip};
 use crate::support::uninterrupted::uninterrupted;
 use crate::support::{Node, wait_until};
@@ -467,6 +468,60 @@ fn a_changed_range_is_for_new_pods() {
                 .contains("10.9.0.1/24")
         });
         day.check_starts("b", 1);
+    });
+}
+
+/// Other nodes look for the pods of a node in the range that the control plane has given it, so no pod has an address before.
+#[test]
+fn a_node_of_a_cluster_has_the_range_that_it_is_given() {
+    on_the_bridge(json!({}), |day, _| {
+        let Some(cluster) = ApiServer::start() else {
+            return;
+        };
+        day.put("old", server(day, "old"));
+        day.wait_ready("old");
+        let old = address(day, "old");
+        day.kill9();
+        let config = json!({"nodeIP": "127.0.0.1", "kubeconfig": cluster.kubeconfig_with_token()});
+        configure(day.node, &config);
+        cluster.create_pod("web", server(day, "web")["spec"].clone());
+        let give = || {
+            let lease = || cluster.get("leases", "kube-node-lease", NODE);
+            wait_until("the node to join", || lease().is_some());
+            let pods_asked_for = cluster.count("GET", "/api/v1/pods?");
+            let mut node = cluster.get("nodes", "", NODE).unwrap();
+            node["spec"]["podCIDRs"] = json!(["10.7.3.0/24", "fd00:7:3::/112"]);
+            cluster.put("nodes", node);
+            pods_asked_for
+        };
+        // The daemon answers clients when it knows its pods.
+        let pods_asked_for = std::thread::scope(|scope| {
+            let control_plane = scope.spawn(give);
+            day.start();
+            control_plane.join().unwrap()
+        });
+        assert_eq!(pods_asked_for, 0);
+        let web = cluster.wait_for_pod("web", |pod| pod["status"]["phase"] == "Running");
+        let ips = json!([{"ip": "10.7.3.2"}, {"ip": "fd00:7:3::2"}]);
+        assert_eq!(web["status"]["podIPs"], ips);
+        assert_eq!(address(day, "old"), old);
+        let web: IpAddr = "10.7.3.2".parse().unwrap();
+        let answer = || namespace(day, "old").run(|| ask((web, 80)));
+        wait_until("the pod to answer", || {
+            answer().is_ok_and(|name| name == "web")
+        });
+
+        // The node starts again while nobody can be asked.
+        cluster.down();
+        day.crash();
+        day.put("late", server(day, "late"));
+        day.wait_ready("late");
+        let late = ["10.7.3.3", "fd00:7:3::3"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        assert_eq!(addresses(day, "late"), late);
+        day.check_starts("old", 1);
+        cluster.up();
+        cluster.delete_pod("web", 1);
+        cluster.wait_until_gone("web");
     });
 }
 

@@ -10,6 +10,7 @@ mod kept_objects;
 mod kept_pods;
 mod objects;
 mod occurrences;
+mod pod_ranges;
 mod reviews;
 mod statuses;
 mod watches;
@@ -27,6 +28,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use self::kept_pods::KeptPods;
 use self::objects::PodObjects;
 use self::occurrences::Occurrences;
+use self::pod_ranges::PodRanges;
 use self::statuses::{Published, Statuses};
 use self::watches::{Watched, Watches};
 use super::client::{Client, Heard, LinkChange, RequestId, Urgency};
@@ -49,6 +51,7 @@ use crate::base::bell::Bell;
 use crate::base::change_feed::ChangeFeed;
 use crate::base::clock::{Moment, Time, random_fraction};
 use crate::base::threads::{Pulse, Roster};
+use crate::net::network::{NetworkKind, Networks};
 use crate::pods::admission::Rejection;
 use crate::pods::events::{EventType, Recorder};
 use crate::pods::manager::PodManager;
@@ -85,6 +88,8 @@ pub struct Deps {
     pub kept_objects: PathBuf,
     /// The pods that should run.
     pub pods: Arc<PodManager>,
+    /// The networks of pods.
+    pub networks: Arc<Networks>,
     /// The statuses of pods.
     pub statuses: Arc<StatusManager>,
     /// The workers of pods.
@@ -172,6 +177,7 @@ struct State {
     askers: BTreeMap<RequestId, Asker>,
     registration: Registration,
     lease: Lease,
+    pod_ranges: PodRanges,
     watches: Watches,
     api_pods: ApiPods,
     kept: KeptPods,
@@ -196,7 +202,6 @@ impl State {
         let name = deps.node_name.as_str();
         let mut watches = Watches::default();
         watches.add(Watched::Node, Selection::node(name));
-        watches.add(Watched::Pods, Selection::pods_of_node(name));
         // Services and workloads of the API server are none of podprobe's. ConfigMaps and Secrets come one by one.
         deps.outlet.objects.replace(PodSource::Api, Vec::new());
         deps.outlet.workloads.replace(PodSource::Api, Vec::new());
@@ -206,6 +211,7 @@ impl State {
             askers: BTreeMap::new(),
             registration: Registration::new(name),
             lease: Lease::new(name),
+            pod_ranges: PodRanges::default(),
             watches,
             api_pods: ApiPods::new(name),
             kept: KeptPods::open(deps.kept_pods.clone()),
@@ -241,8 +247,7 @@ impl State {
         self.lease = Lease::new(name);
         self.watches = Watches::default();
         self.watches.add(Watched::Node, Selection::node(name));
-        self.watches
-            .add(Watched::Pods, Selection::pods_of_node(name));
+        self.pod_ranges = PodRanges::default();
         self.api_pods = ApiPods::new(name);
         self.objects.doubt();
         self.mirrors = MirrorPods::default();
@@ -265,6 +270,7 @@ impl State {
             return;
         }
         self.ask_for_reviews(now);
+        self.look_at_pod_ranges(now);
         for (what, change) in self.watches.tick(now, &mut self.client) {
             self.observe(now, what, change);
         }
@@ -461,6 +467,40 @@ impl State {
                 .lease
                 .next(now, SystemTime::now(), self.registration.uid());
             self.take_step(now, Asker::Lease, next);
+        }
+    }
+
+    /// Takes the ranges of pod addresses that the control plane gives, and asks for the pods once these are known.
+    fn look_at_pod_ranges(&mut self, now: Moment) {
+        let next = self.pod_ranges.next(now, self.registration.node());
+        let is_over = matches!(
+            &next,
+            pod_ranges::Next::Give(_) | pod_ranges::Next::Refuse(_)
+        );
+        let ranges = self.deps.networks.pod_cidrs();
+        match next {
+            pod_ranges::Next::Give(given) => match ranges.give(given) {
+                Ok(true) => log::info!("new pods get addresses in {ranges}"),
+                Ok(false) => {}
+                Err(e) => log::warn!(
+                    "cannot keep podCIDRs of the node: {e}; pods get addresses in {ranges}"
+                ),
+            },
+            pod_ranges::Next::Refuse(e) => {
+                log::warn!(
+                    "podCIDRs of the node are not used: {e}; pods get addresses in {ranges}"
+                );
+            }
+            pod_ranges::Next::Wait(until) => self.wake_at = self.wake_at.min(until),
+            pod_ranges::Next::Nothing => {}
+        }
+        if self.watches.has(&Watched::Pods) {
+            return;
+        }
+        let is_at_bridge = self.deps.networks.kind() == NetworkKind::Bridge;
+        if is_over || ranges.are_known() || !is_at_bridge {
+            let pods = Selection::pods_of_node(&self.deps.node_name);
+            self.watches.add(Watched::Pods, pods);
         }
     }
 

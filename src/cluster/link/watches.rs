@@ -56,6 +56,10 @@ impl Watches {
         self.0.len()
     }
 
+    pub(super) fn has(&self, what: &Watched) -> bool {
+        self.0.contains_key(what)
+    }
+
     pub(super) fn is_synced(&self, what: &Watched) -> bool {
         self.0.get(what).is_some_and(|w| w.reflector.is_synced())
     }

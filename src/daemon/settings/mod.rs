@@ -30,6 +30,7 @@ use crate::engine::images::manager::Parallel;
 use crate::engine::images::registry::Registries;
 use crate::engine::shims::{RuntimeChoice, ShimOptions};
 use crate::net::network::cni::{BIN_DIRS, CniSettings};
+use crate::net::network::pod_cidrs::PodCidrs;
 use crate::net::network::{NetworkChoice, NetworkSettings};
 use crate::net::proxy::auto::ProxyMode;
 use crate::pods::container_config::{ClusterDns, ResourcePolicy, SwapBehavior};
@@ -82,7 +83,7 @@ pub struct Settings {
     /// them.
     pub cni_bin_dirs: Vec<PathBuf>,
     /// `podCIDR`: the range of pod addresses, IPv4 or IPv6, or one of each with a comma between them; prefix 8 to 30
-    /// or 48 to 126.
+    /// or 48 to 126. In a cluster the ranges that the control plane gives the node count instead, if it gives any.
     pub pod_cidrs: Vec<Cidr>,
     /// `serviceCIDR`: the range of service addresses, in the same form as `podCIDR`.
     pub service_cidrs: Vec<Cidr>,
@@ -369,7 +370,10 @@ impl Settings {
         NetworkSettings {
             choice: self.network,
             node_ip: self.node_ip,
-            pod_cidrs: self.pod_cidrs.clone(),
+            pod_cidrs: match self.kubeconfig {
+                Some(_) => PodCidrs::of_a_cluster(self.pod_cidrs.clone(), layout.cluster()),
+                None => PodCidrs::configured(self.pod_cidrs.clone()),
+            },
             id: layout.id(),
             records: layout.sandboxes(),
             proxy: layout.proxy_dir(),

@@ -22,6 +22,7 @@ use crate::base::http_client::WebUrl;
 use crate::cluster::node::facts::Taint;
 use crate::engine::shims::RuntimeChoice;
 use crate::net::network::NetworkChoice;
+use crate::net::network::pod_cidrs::{self, PodCidrError};
 use crate::net::proxy::auto::ProxyMode;
 use crate::pods::container_config::SwapBehavior;
 use crate::workloads::OnDeadline;
@@ -109,17 +110,14 @@ pub enum ValueError {
     /// The text is not a range of addresses.
     #[error(transparent)]
     Range(#[from] CidrError),
-    /// The range is too large or too small.
-    #[error("\"{range}\": its prefix must be {} to {}", allowed.start(), allowed.end())]
-    Prefix {
-        /// Range as given.
-        range: String,
-        /// Prefix lengths that are allowed, in bits.
-        allowed: RangeInclusive<u8>,
+    /// Pods cannot have these ranges.
+    #[error("\"{text}\": {cause}")]
+    PodCidr {
+        /// Text as given.
+        text: String,
+        /// Cause of the error.
+        cause: PodCidrError,
     },
-    /// The text has more than one range of a family.
-    #[error("\"{0}\": at most one range of IPv4 and one of IPv6")]
-    TooManyRanges(String),
     /// The text is not the name of a domain or of a class.
     #[error("\"{name}\": {complaint}")]
     Subdomain {
@@ -423,30 +421,13 @@ pub(super) fn paths<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<PathBu
 /// Reads one range, or an IPv4 range and an IPv6 range with a comma between them.
 pub(super) fn ranges<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<Cidr>>, D::Error> {
     checked(d, |t: String| {
-        let all = t.split(',').map(|r| pod_range(r.trim()));
-        let all = all.collect::<Result<Vec<Cidr>, _>>()?;
-        match all[..] {
-            [_] => Ok(all),
-            [a, b] if a.network.is_ipv4() != b.network.is_ipv4() => Ok(all),
-            _ => Err(ValueError::TooManyRanges(t)),
+        let all = t.split(',').map(|range| range.trim().parse());
+        let all = all.collect::<Result<Vec<Cidr>, CidrError>>()?;
+        match pod_cidrs::check(&all) {
+            Ok(()) => Ok(all),
+            Err(cause) => Err(ValueError::PodCidr { text: t, cause }),
         }
     })
-}
-
-fn pod_range(text: &str) -> Result<Cidr, ValueError> {
-    let range: Cidr = text.parse()?;
-    let allowed = if range.network.is_ipv4() {
-        8..=30
-    } else {
-        48..=126
-    };
-    match allowed.contains(&range.prefix) {
-        true => Ok(range),
-        false => Err(ValueError::Prefix {
-            range: text.to_owned(),
-            allowed,
-        }),
-    }
 }
 
 pub(super) fn sysctl_patterns<'de, D: Deserializer<'de>>(

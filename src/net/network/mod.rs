@@ -8,6 +8,7 @@ mod bridge;
 pub mod cni;
 pub mod etc_files;
 mod kernel;
+pub mod pod_cidrs;
 pub mod resolv_conf;
 pub(crate) mod rtnetlink;
 pub mod service_routes;
@@ -23,13 +24,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::cidr::Cidr;
 use crate::base::locks::Locked;
 use crate::base::sys::task::Process;
 
 use bridge::{Bridge, BridgeSettings};
 use cni::{CniNetwork, CniSettings};
 pub use kernel::{Missing, Part, lacks};
+use pod_cidrs::PodCidrs;
 pub use wanted::{Bandwidth, PortMapping};
 
 /// A sandbox that a network connects or releases.
@@ -159,8 +160,8 @@ pub struct NetworkSettings {
     pub choice: NetworkChoice,
     /// The address of pods that use the node's network.
     pub node_ip: IpAddr,
-    /// The ranges in `podCIDR`, at most one of each address family.
-    pub pod_cidrs: Vec<Cidr>,
+    /// The ranges of pod addresses.
+    pub pod_cidrs: PodCidrs,
     /// The id of this installation ([`crate::base::paths::Layout::id`]). This id is part of the names of objects
     /// that the whole node shares, such as tables.
     pub id: String,
@@ -179,7 +180,7 @@ impl NetworkSettings {
         Self {
             choice: NetworkChoice::None,
             node_ip: Ipv4Addr::LOCALHOST.into(),
-            pod_cidrs: Vec::new(),
+            pod_cidrs: PodCidrs::configured(Vec::new()),
             id: layout.id(),
             records: layout.sandboxes(),
             proxy: layout.proxy_dir(),
@@ -298,7 +299,7 @@ pub struct Networks {
     kind: NetworkKind,
     /// The things that the kernel lacks for the network of pods.
     missing: Vec<Missing>,
-    pod_cidrs: Vec<Cidr>,
+    pod_cidrs: PodCidrs,
 }
 
 impl Networks {
@@ -348,6 +349,11 @@ impl Networks {
         }
     }
 
+    /// Returns the ranges of pod addresses.
+    pub const fn pod_cidrs(&self) -> &PodCidrs {
+        &self.pod_cidrs
+    }
+
     /// Lists what the kernel lacks for the network of pods.
     pub fn missing(&self) -> &[Missing] {
         &self.missing
@@ -356,7 +362,8 @@ impl Networks {
     /// Returns the things that the kernel lacks and that affect a pod with this address. The caller passes the
     /// address of a pod that does not use the node's network.
     pub fn missing_for(&self, address: IpAddr) -> impl Iterator<Item = &Missing> {
-        let at_bridge = self.pod_cidrs.iter().any(|range| range.contains(address));
+        let ranges = self.pod_cidrs.get();
+        let at_bridge = ranges.iter().any(|range| range.contains(address));
         let feels = move |part| match part {
             Part::Bridge => address.is_loopback(),
             Part::Nat | Part::FrameFilter => at_bridge,
@@ -439,7 +446,7 @@ mod tests {
             let mut networks = Networks::new(NetworkSettings {
                 choice: NetworkChoice::Auto,
                 node_ip: [192, 0, 2, 1].into(),
-                pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
+                pod_cidrs: PodCidrs::configured(vec!["10.244.0.0/24".parse().unwrap()]),
                 id: "podprobe-test".into(),
                 records: PathBuf::from("/nowhere"),
                 proxy: PathBuf::from("/nowhere"),

@@ -30,6 +30,7 @@ use crate::base::change_feed::{Aspect, ChangeFeed, Changes};
 use crate::base::clock::{Moment, Time};
 use crate::base::threads::{Pulse, Roster};
 use crate::net::network;
+use crate::net::network::pod_cidrs::PodCidrs;
 use crate::net::services::allocate::{Assigned, allocate};
 use crate::net::services::build::build;
 use crate::net::services::claims::OwnPort;
@@ -95,8 +96,8 @@ pub struct ServiceSettings {
     pub node_name: String,
     /// The ports on which podprobe itself listens.
     pub own_ports: Vec<OwnPort>,
-    /// The ranges in `podCIDR`.
-    pub pod_cidrs: Vec<Cidr>,
+    /// The ranges of pod addresses.
+    pub pod_cidrs: PodCidrs,
     /// The ranges in `serviceCIDR`.
     pub service_cidrs: Vec<Cidr>,
     /// The settings of names, or `None` if podprobe answers no names.
@@ -412,6 +413,7 @@ impl Watch {
         let mut addresses = network::node_addresses();
         addresses.retain(|ip| !own.contains(ip));
         let families = self.families();
+        let pod_cidrs = self.deps.settings.pod_cidrs.get();
         let (built, names) = with_inputs(&objects, &assigned, |services, slices| {
             let inputs = Inputs {
                 services,
@@ -421,7 +423,7 @@ impl Watch {
                     name: &self.deps.settings.node_name,
                     addresses: &addresses,
                     own_ports: &self.deps.settings.own_ports,
-                    pod_cidrs: &self.deps.settings.pod_cidrs,
+                    pod_cidrs: &pod_cidrs,
                     service_cidrs: &self.deps.settings.service_cidrs,
                     families: &families,
                 },
@@ -468,8 +470,8 @@ impl Watch {
 
     /// Returns the address families of pods, primary first.
     fn families(&self) -> Vec<IpFamily> {
-        let ranges = self.deps.settings.pod_cidrs.iter();
-        ranges.map(|r| IpFamily::of(r.network)).collect()
+        let ranges = self.deps.settings.pod_cidrs.get();
+        ranges.iter().map(|r| IpFamily::of(r.network)).collect()
     }
 
     fn apply(&mut self, services: &Services, version: u64, now: Moment) {

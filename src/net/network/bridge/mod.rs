@@ -29,6 +29,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::pod_cidrs::PodCidrs;
 use super::rtnetlink::{Link, Rtnetlink};
 use super::{NetworkSettings, PodNetwork, SandboxNetwork};
 use crate::api::cidr::Cidr;
@@ -56,7 +57,7 @@ const DEFAULT_MTU: u32 = 1500;
 pub(super) struct BridgeSettings {
     /// Name of the bridge, at most 15 bytes.
     name: String,
-    pod_cidrs: Vec<Cidr>,
+    pod_cidrs: PodCidrs,
     records: PathBuf,
     /// Directory of the role `proxy`. The proxy itself listens on the ports of pods, so its sockets do not
     /// block a `hostPort`.
@@ -121,7 +122,8 @@ impl Bridge {
     /// Makes the bridge's state. Reads the attached sandboxes from their records.
     pub(super) fn new(settings: BridgeSettings) -> Self {
         let attachments = read_records(&settings.records);
-        let last = settings.pod_cidrs.iter().filter_map(|range| {
+        let ranges = settings.pod_cidrs.get();
+        let last = ranges.iter().filter_map(|range| {
             let all = attachments.values().flat_map(|a| &a.addresses);
             all.filter(|ip| range.contains(**ip)).max().copied()
         });
@@ -145,7 +147,8 @@ impl Bridge {
     fn attach(&self, sandbox: &SandboxNetwork<'_>, holder: Process) -> io::Result<Arc<Attachment>> {
         let mut state = self.lock();
         let mut addresses = Vec::new();
-        for range in &self.settings.pod_cidrs {
+        let ranges = self.settings.pod_cidrs.get();
+        for range in &*ranges {
             let last = state.last.iter().find(|ip| range.contains(**ip)).copied();
             let in_use = |ip| {
                 state
@@ -164,7 +167,7 @@ impl Bridge {
             interface: interface_of(sandbox.id),
             holder,
             mac: mac(addresses[0]),
-            gateways: self.gateways().collect(),
+            gateways: ranges.iter().map(|r| addresses::gateway(*r)).collect(),
             ports: sandbox.ports.to_vec(),
             addresses: addresses.clone(),
         };
@@ -177,11 +180,9 @@ impl Bridge {
         Ok(attachment)
     }
 
-    fn gateways(&self) -> impl Iterator<Item = Cidr> {
-        self.settings
-            .pod_cidrs
-            .iter()
-            .map(|r| addresses::gateway(*r))
+    fn gateways(&self) -> Vec<Cidr> {
+        let ranges = self.settings.pod_cidrs.get();
+        ranges.iter().map(|r| addresses::gateway(*r)).collect()
     }
 
     /// Makes the bridge, or adds the parts of an existing bridge that are missing. Returns the bridge's link. The
@@ -210,7 +211,7 @@ impl Bridge {
             state.parameters_set = parameters;
         }
         let of_pods = state.attachments.values().flat_map(|a| a.gateways.clone());
-        let wanted: BTreeSet<Cidr> = self.gateways().chain(of_pods).collect();
+        let wanted: BTreeSet<Cidr> = self.gateways().into_iter().chain(of_pods).collect();
         for gateway in wanted.iter().filter(|g| !have.contains(g)) {
             let what = format!("give the bridge {name} the address {gateway}");
             let added = kernel.add_address(link.index, *gateway);
@@ -229,7 +230,7 @@ impl Bridge {
 
     fn has_v6(&self, state: &State) -> bool {
         let of_pods = state.attachments.values().flat_map(|a| &a.addresses);
-        self.gateways().any(|g| g.network.is_ipv6()) || of_pods.clone().any(IpAddr::is_ipv6)
+        self.gateways().iter().any(|g| g.network.is_ipv6()) || of_pods.clone().any(IpAddr::is_ipv6)
     }
 
     /// Returns an error if the node already reaches a range of `podCIDR` through another interface. The bridge
@@ -241,13 +242,8 @@ impl Bridge {
         have: &[Cidr],
     ) -> io::Result<()> {
         let is_new = |r: &&Cidr| !have.contains(&addresses::gateway(**r));
-        let new: Vec<Cidr> = self
-            .settings
-            .pod_cidrs
-            .iter()
-            .filter(is_new)
-            .copied()
-            .collect();
+        let ranges = self.settings.pod_cidrs.get();
+        let new: Vec<Cidr> = ranges.iter().filter(is_new).copied().collect();
         if new.is_empty() {
             return Ok(());
         }
@@ -287,7 +283,7 @@ impl Bridge {
         addresses: &[IpAddr],
     ) -> io::Result<()> {
         let mut state = self.lock();
-        let ranges = &self.settings.pod_cidrs;
+        let ranges = self.settings.pod_cidrs.get();
         for ip in addresses {
             let why = if !ranges.iter().any(|range| range.contains(*ip)) {
                 "is not in podCIDR any more"

@@ -64,9 +64,12 @@ impl Machine {
         let settings = NetworkSettings {
             choice: NetworkChoice::Bridge,
             node_ip: [192, 0, 2, 1].into(),
-            pod_cidrs: ["10.244.0.0/24", "fd00::/64"]
-                .map(|range| range.parse().unwrap())
-                .into(),
+            pod_cidrs: PodCidrs::of_a_cluster(
+                ["10.244.0.0/24", "fd00::/64"]
+                    .map(|range| range.parse().unwrap())
+                    .into(),
+                records.path().join("cluster"),
+            ),
             id: "podprobe-test".into(),
             records: records.path().to_owned(),
             proxy: PathBuf::new(),

@@ -126,7 +126,7 @@ fn deps(record: PathBuf, path: Box<dyn DataPath + Send>) -> (Deps, Arc<Stores>) 
         record,
         settings: ServiceSettings {
             node_name: "node".into(),
-            pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
+            pod_cidrs: PodCidrs::configured(vec!["10.244.0.0/24".parse().unwrap()]),
             service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
             ..ServiceSettings::default()
         },
