@@ -25,6 +25,8 @@ pub enum ObjectKind {
     Secret,
     /// A claim of a directory that outlives its pods.
     PersistentVolumeClaim,
+    /// A name for a runtime, which only the API server of a cluster has.
+    RuntimeClass,
     /// An address and a name that lead to pods.
     Service,
     /// A list of endpoints that connections to a service go to.
@@ -34,8 +36,10 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// Kinds of objects that pods refer to.
+    /// Kinds of objects in files that pods refer to.
     pub const OF_PODS: [Self; 3] = [Self::ConfigMap, Self::Secret, Self::PersistentVolumeClaim];
+    /// Kinds of objects that a node of a cluster reads of the API server for its pods.
+    pub const OF_API: [Self; 3] = [Self::ConfigMap, Self::Secret, Self::RuntimeClass];
     /// Kinds of objects that services are made of.
     pub const OF_SERVICES: [Self; 3] = [Self::Service, Self::EndpointSlice, Self::Endpoints];
 
@@ -45,6 +49,7 @@ impl ObjectKind {
             Self::ConfigMap => "ConfigMap",
             Self::Secret => "Secret",
             Self::PersistentVolumeClaim => "PersistentVolumeClaim",
+            Self::RuntimeClass => "RuntimeClass",
             Self::Service => "Service",
             Self::EndpointSlice => "EndpointSlice",
             Self::Endpoints => "Endpoints",
@@ -57,6 +62,7 @@ impl ObjectKind {
             Self::ConfigMap => "configmap",
             Self::Secret => "secret",
             Self::PersistentVolumeClaim => "persistentvolumeclaim",
+            Self::RuntimeClass => "runtimeclass.node.k8s.io",
             Self::Service => "service",
             Self::EndpointSlice => "endpointslice",
             Self::Endpoints => "endpoints",
@@ -67,6 +73,7 @@ impl ObjectKind {
     pub fn api_version(self) -> &'static str {
         match self {
             Self::EndpointSlice => "discovery.k8s.io/v1",
+            Self::RuntimeClass => "node.k8s.io/v1",
             _ => "v1",
         }
     }
@@ -125,6 +132,9 @@ impl ObjectKey {
 impl fmt::Display for ObjectKey {
     /// Prints as `ConfigMap default/settings`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            return write!(f, "{} {}", self.kind.as_str(), self.name);
+        }
         write!(f, "{} {}/{}", self.kind.as_str(), self.namespace, self.name)
     }
 }
@@ -187,6 +197,13 @@ pub struct PersistentVolumeClaim {
     pub labels: BTreeMap<String, String>,
 }
 
+/// A RuntimeClass. Its namespace is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeClass {
+    /// `handler`: the name of the runtime.
+    pub handler: String,
+}
+
 /// The content of an object, by kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectContent {
@@ -196,6 +213,8 @@ pub enum ObjectContent {
     Secret(Arc<Secret>),
     /// A PersistentVolumeClaim.
     PersistentVolumeClaim(Arc<PersistentVolumeClaim>),
+    /// A RuntimeClass.
+    RuntimeClass(Arc<RuntimeClass>),
     /// A Service.
     Service(Arc<Service>),
     /// An EndpointSlice.
@@ -262,6 +281,17 @@ impl ObjectSet {
     pub fn claim(&self, namespace: &str, name: &str) -> Result<(), NoObject> {
         self.get(ObjectKind::PersistentVolumeClaim, namespace, name)
             .map(|_| ())
+    }
+
+    /// Returns the RuntimeClass of that name.
+    ///
+    /// # Errors
+    /// Returns the reason why there is none.
+    pub fn runtime_class(&self, name: &str) -> Result<&RuntimeClass, NoObject> {
+        match self.get(ObjectKind::RuntimeClass, "", name)? {
+            ObjectContent::RuntimeClass(class) => Ok(class),
+            _ => Err(self.no_object(ObjectKind::RuntimeClass, "", name)),
+        }
     }
 
     /// Returns a token of the pod's service account.
@@ -335,6 +365,7 @@ impl LocalObject {
                 put(&mut object["metadata"], "labels", texts(&claim.labels));
                 object["status"] = json!({"phase": "Bound"});
             }
+            ObjectContent::RuntimeClass(class) => object["handler"] = class.handler.as_str().into(),
             ObjectContent::Service(_)
             | ObjectContent::EndpointSlice(_)
             | ObjectContent::Endpoints(_) => {}

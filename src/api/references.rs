@@ -10,6 +10,9 @@ pub fn references(pod: &Pod) -> BTreeSet<ObjectKey> {
     let namespace = &pod.metadata.namespace;
     let containers = pod.spec.all_containers();
     let pull_secrets = pod.spec.image_pull_secrets.iter();
+    let class = pod.spec.runtime_class_name.as_deref();
+    let class = class.filter(|class| !class.is_empty());
+    let class = class.map(|name| ObjectKey::new(ObjectKind::RuntimeClass, "", name));
     containers
         .flat_map(|c| {
             let env = c.env.iter().filter_map(of_variable);
@@ -18,6 +21,7 @@ pub fn references(pod: &Pod) -> BTreeSet<ObjectKey> {
         .chain(pod.spec.volumes.iter().flat_map(of_volume))
         .chain(pull_secrets.map(|r| (ObjectKind::Secret, r.name.as_str())))
         .map(|(kind, name)| ObjectKey::new(kind, namespace, name))
+        .chain(class)
         .collect()
 }
 
@@ -72,10 +76,11 @@ mod tests {
     use crate::api::test_pods;
 
     #[test]
-    fn variables_of_every_container_refer_to_objects() {
+    fn variables_logins_and_the_runtime_refer_to_objects() {
         let key = |kind: &str, name: &str| json!({"name": "V", "valueFrom": {kind: {"name": name, "key": "k"}}});
         let spec = json!({
             "imagePullSecrets": [{"name": "login"}],
+            "runtimeClassName": "slow",
             "initContainers": [{"name": "i", "image": "i", "env": [key("secretKeyRef", "s"), key("configMapKeyRef", "a")]}],
             "containers": [{"name": "c", "image": "i", "env": [{"name": "P", "value": "v"}],
                 "envFrom": [{"configMapRef": {"name": "b"}}, {"secretRef": {"name": "t"}}]}],
@@ -88,6 +93,7 @@ mod tests {
             "Secret default/login",
             "Secret default/s",
             "Secret default/t",
+            "RuntimeClass slow",
         ];
         assert_eq!(found, expected);
     }

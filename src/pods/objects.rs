@@ -89,6 +89,14 @@ pub struct Objects {
     known: Condvar,
 }
 
+/// Kinds of objects that pods refer to.
+const OF_PODS: [ObjectKind; 4] = [
+    ObjectKind::ConfigMap,
+    ObjectKind::Secret,
+    ObjectKind::PersistentVolumeClaim,
+    ObjectKind::RuntimeClass,
+];
+
 /// Namespace of the API server's own service, which every pod gets variables for.
 pub const MASTER_NAMESPACE: &str = "default";
 
@@ -123,7 +131,7 @@ impl Objects {
     /// comes on the thread of a source, so it must not block.
     pub fn new(on_change: impl Fn() + Send + Sync + 'static) -> Self {
         let of_pods = Account {
-            kinds: &ObjectKind::OF_PODS,
+            kinds: &OF_PODS,
             changed: BTreeSet::new(),
             hook: Arc::new(on_change),
         };
@@ -271,7 +279,8 @@ impl Objects {
                 }
                 ObjectContent::ConfigMap(_)
                 | ObjectContent::Secret(_)
-                | ObjectContent::PersistentVolumeClaim(_) => {}
+                | ObjectContent::PersistentVolumeClaim(_)
+                | ObjectContent::RuntimeClass(_) => {}
             }
         }
         found

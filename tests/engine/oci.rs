@@ -118,6 +118,7 @@ impl Case {
             pod: &pod,
             attempt: 0,
             hostname: "test",
+            runtime_handler: String::new(),
             log_directory: self.dir.path().join("logs"),
             cgroup_parent: format!("/podprobe-test-{}", self.name),
             resource_policy: Default::default(),

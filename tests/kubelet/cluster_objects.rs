@@ -4,9 +4,11 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::cluster::{HEEDS_TERM, end, in_a_cluster, is_ready, wait_ready};
+use crate::cluster::{HEEDS_TERM, end, in_a_cluster, in_a_cluster_with, is_ready, wait_ready};
 use crate::support::api_server::ApiServer;
 use crate::support::daemon::Day;
 use crate::support::wait_until;
@@ -278,6 +280,43 @@ fn a_node_that_boots_without_the_link_has_the_objects_of_its_pods() {
         wait_until("what no pod uses to be removed", || {
             fs::read_dir(&kept).unwrap().count() == 0
         });
+        end(server, day);
+    });
+}
+
+/// The class says which runtime a new sandbox gets. What runs keeps its own, also when the class is gone.
+#[test]
+fn a_runtime_class_of_the_cluster_names_the_runtime() {
+    let config = |_: &ApiServer| json!({"runtimeClasses": {"second": "embedded"}});
+    in_a_cluster_with(config, |server, mut day| {
+        let class = |handler: &str| {
+            let class = json!({"kind": "RuntimeClass", "apiVersion": "node.k8s.io/v1",
+                "metadata": {"name": "slow"}, "handler": handler,
+                "overhead": {"podFixed": {"cpu": "10m"}}, "scheduling": {"nodeSelector": {"a": "b"}}});
+            server.put("runtimeclasses", class);
+        };
+        let fails_with = |text: &str| {
+            wait_until(text, || has_event(server, "FailedCreatePodSandBox", text));
+        };
+        let spec = |name: &str| {
+            let mut spec = spec(&day, name, &[]);
+            spec["runtimeClassName"] = "slow".into();
+            spec
+        };
+        let web = spec("web");
+        server.create_pod("web", web);
+        fails_with("runtimeclass.node.k8s.io \"slow\" not found");
+        class("kata");
+        fails_with(
+            "no runtime for \"kata\" is configured: runtimeClasses in the configuration has second",
+        );
+        class("second");
+        wait_ready(server, "web");
+        server.remove("runtimeclasses", "", "slow");
+        day.crash();
+        kill(Pid::from_raw(day.process("web").pid), Signal::SIGKILL).unwrap();
+        wait_until("another start", || day.starts("web").len() == 2);
+        wait_ready(server, "web");
         end(server, day);
     });
 }

@@ -411,7 +411,7 @@ fn a_runtime_class_is_another_runtime() {
         let error = rt.run_pod_sandbox(&unknown, 0).unwrap_err().message;
         assert_eq!(
             error,
-            "runtimeclass.node.k8s.io \"kata\" not found: runtimeClasses in the configuration has runc"
+            "no runtime for \"kata\" is configured: runtimeClasses in the configuration has runc"
         );
         assert_eq!(rt.list_pods().unwrap(), []);
         rt.kuberuntime.remove_pod_data(&unknown).unwrap();

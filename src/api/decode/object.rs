@@ -13,7 +13,7 @@ use super::{endpoints, service, typed};
 use crate::api::field::{FieldError, Step, child, clip, entry};
 use crate::api::objects::{
     ConfigMap, DOCKER_CONFIG_JSON, DOCKERCFG, LocalObject, ObjectContent, ObjectKey, ObjectKind,
-    PersistentVolumeClaim, Secret,
+    PersistentVolumeClaim, RuntimeClass, Secret,
 };
 use crate::api::source::PodSource;
 use crate::api::support::{self, Verdict};
@@ -55,6 +55,10 @@ pub(super) fn object(
         ObjectKind::PersistentVolumeClaim => (
             |reader, labels| ObjectContent::PersistentVolumeClaim(Arc::new(reader.claim(labels))),
             &["spec", "status", "metadata"],
+        ),
+        ObjectKind::RuntimeClass => (
+            |reader, _| ObjectContent::RuntimeClass(Arc::new(reader.runtime_class())),
+            &["handler", "overhead", "scheduling", "metadata"],
         ),
         ObjectKind::Service => return service::service(raw, source, findings),
         ObjectKind::EndpointSlice => return endpoints::slice(raw, source, findings),
@@ -102,7 +106,8 @@ impl<'f, 't> Reader<'f, 't> {
         };
         let (name, mut namespace) = (text("name"), text("namespace"));
         let labels = self.labels(metadata.shift_remove("labels"));
-        if namespace.is_empty() {
+        let has_namespace = kind != ObjectKind::RuntimeClass;
+        if namespace.is_empty() && has_namespace {
             namespace = "default".to_owned();
         }
         for (key, value) in &metadata {
@@ -128,7 +133,11 @@ impl<'f, 't> Reader<'f, 't> {
         for why in complaints {
             self.error(&FieldError::invalid("metadata.name", name.as_str(), why));
         }
-        for why in names::is_dns_label(&namespace) {
+        let complaints = match has_namespace {
+            true => names::is_dns_label(&namespace),
+            false => Vec::new(),
+        };
+        for why in complaints {
             self.error(&FieldError::invalid(
                 "metadata.namespace",
                 namespace.as_str(),
@@ -214,6 +223,20 @@ impl<'f, 't> Reader<'f, 't> {
         }
         self.raw.shift_remove("status");
         PersistentVolumeClaim { labels }
+    }
+
+    /// Reads a class. The API server has put its overhead and its scheduling into the pods.
+    fn runtime_class(&mut self) -> RuntimeClass {
+        self.raw.shift_remove("overhead");
+        self.raw.shift_remove("scheduling");
+        let handler = self.raw.shift_remove("handler");
+        let handler = handler.and_then(|handler| handler.as_str().map(str::to_owned));
+        if handler.is_none() {
+            self.error(&FieldError::required("handler", ""));
+        }
+        RuntimeClass {
+            handler: handler.unwrap_or_default(),
+        }
     }
 
     fn check_type(&mut self, type_: &str, data: &BTreeMap<String, Vec<u8>>) {

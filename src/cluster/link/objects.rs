@@ -1,4 +1,4 @@
-//! The ConfigMaps, Secrets, tokens and services that the pods of this node use: what is watched and asked for them, and what becomes of
+//! The ConfigMaps, Secrets, runtime classes, tokens and services that the pods of this node use: what is watched and asked for them, and what becomes of
 //! the answers.
 //!
 //! Invariants: nothing is asked for that no pod uses. Each object has one watch for all pods that use it, on the connection
@@ -334,19 +334,24 @@ fn selection(key: &ObjectKey) -> Option<Selection> {
     match key.kind {
         ObjectKind::ConfigMap => Some(Selection::config_map(&key.namespace, &key.name)),
         ObjectKind::Secret => Some(Selection::secret(&key.namespace, &key.name)),
+        ObjectKind::RuntimeClass => Some(Selection::runtime_class(&key.name)),
         _ => None,
     }
 }
 
 fn get(key: &ObjectKey) -> Request {
+    let ObjectKey {
+        kind,
+        namespace,
+        name,
+    } = key;
+    let path = match kind {
+        ObjectKind::RuntimeClass => format!("/apis/node.k8s.io/v1/runtimeclasses/{name}"),
+        _ => format!("/api/v1/namespaces/{namespace}/{}s/{name}", kind.resource()),
+    };
     Request {
         method: Method::Get,
-        path: format!(
-            "/api/v1/namespaces/{}/{}s/{}",
-            key.namespace,
-            key.kind.resource(),
-            key.name
-        ),
+        path,
         body: None,
     }
 }

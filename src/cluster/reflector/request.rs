@@ -10,7 +10,7 @@ use crate::base::clock::go_duration;
 const PAGE: &str = "500";
 /// Shortest time in seconds that the API server is asked to keep a watch open. The longest time is double.
 const WATCH_SECONDS: u32 = 300;
-/// Shortest time in seconds that the API server is asked to keep the watch of one ConfigMap or Secret open.
+/// Shortest time in seconds that the API server is asked to keep the watch of one object open.
 const OBJECT_WATCH_SECONDS: u32 = 1800;
 
 /// The objects that a reflector lists and watches.
@@ -53,9 +53,15 @@ impl Selection {
         Self::informer("/api/v1/services", "spec.clusterIP!=None".to_owned())
     }
 
-    /// Returns the selection of all runtime classes.
-    pub fn runtime_classes() -> Self {
-        Self::informer("/apis/node.k8s.io/v1/runtimeclasses", String::new())
+    /// Returns the selection of one runtime class, which need not exist. A kubelet watches all of them.
+    pub fn runtime_class(name: &str) -> Self {
+        Self {
+            watch_seconds: OBJECT_WATCH_SECONDS,
+            ..Self::informer(
+                "/apis/node.k8s.io/v1/runtimeclasses",
+                format!("metadata.name={name}"),
+            )
+        }
     }
 
     /// Returns the selection of one Secret, which need not exist.

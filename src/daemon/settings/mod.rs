@@ -178,8 +178,8 @@ pub struct Settings {
     pub registries: Registries,
     /// `runtime`: `embedded`, or the absolute path of an OCI runtime such as runc or crun.
     pub runtime: RuntimeChoice,
-    /// `runtimeClasses`: more runtimes by the name that a pod gives in `runtimeClassName`, each `embedded` or an
-    /// absolute path.
+    /// `runtimeClasses`: more runtimes by the name that a pod gives in `runtimeClassName`, or in a cluster by the
+    /// `handler` of that class; each is `embedded` or an absolute path.
     pub runtime_classes: BTreeMap<String, RuntimeChoice>,
     /// `allowUnfilteredDevices`: true if containers may run on a node whose kernel cannot filter their devices
     /// ([Volumes](volumes.md#devices)); any image can then read and write the node's disks.

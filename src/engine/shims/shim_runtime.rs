@@ -209,22 +209,22 @@ impl ShimRuntime {
         self.command_of(&self.choice, None)
     }
 
-    /// Returns the command of the OCI runtime for a runtime class; an empty class means the default. `pod_proc` is the
+    /// Returns the command of the OCI runtime with this name; an empty name means the default. `pod_proc` is the
     /// mount point of the procfs of the pod's shared process namespace, or the mount namespace of the container whose
     /// processes are to be seen.
     ///
     /// # Errors
-    /// Returns the kubelet's sentence about an unknown class, with the names of the known classes.
-    fn class_command(
+    /// Returns a sentence about an unknown name, with the names that are known.
+    fn handler_command(
         &self,
-        class: &str,
+        handler: &str,
         pod_proc: Option<PathBuf>,
     ) -> Result<Vec<PathBuf>, RuntimeError> {
-        match self.classes.get(class) {
+        match self.classes.get(handler) {
             Some(choice) => Ok(self.command_of(choice, pod_proc)),
-            None if class.is_empty() => Ok(self.command_of(&self.choice, pod_proc)),
+            None if handler.is_empty() => Ok(self.command_of(&self.choice, pod_proc)),
             None => Err(RuntimeError::failed(format!(
-                "runtimeclass.node.k8s.io \"{class}\" not found: runtimeClasses in the configuration has {}",
+                "no runtime for \"{handler}\" is configured: runtimeClasses in the configuration has {}",
                 match &self.classes.keys().cloned().collect::<Vec<_>>()[..] {
                     [] => "none".to_owned(),
                     names => names.join(", "),
@@ -380,7 +380,7 @@ impl Runtime for ShimRuntime {
     }
 
     fn run_sandbox(&self, config: &SandboxConfig) -> Result<ContainerId, RuntimeError> {
-        self.class_command(&config.runtime_handler, None)?;
+        self.handler_command(&config.runtime_handler, None)?;
         let id = self.start_sandbox(config).map_err(|cause| {
             let SandboxMetadata {
                 name, namespace, ..

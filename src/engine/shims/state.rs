@@ -292,6 +292,9 @@ pub struct SandboxRecord {
     /// True if the sandbox has a process namespace of its own, which all containers share.
     #[serde(default)]
     pub share_pid: bool,
+    /// Name of the runtime of the pod's containers, empty for the default; None in the record of an older podprobe.
+    #[serde(default)]
+    pub runtime_handler: Option<String>,
     /// Host name in the sandbox's uts namespace.
     #[serde(default)]
     pub hostname: String,

@@ -89,6 +89,8 @@ pub struct SandboxInputs<'a> {
     pub attempt: u32,
     /// The host name that processes see: [`HostNames::kernel`].
     pub hostname: &'a str,
+    /// The name of the runtime; empty means the default runtime.
+    pub runtime_handler: String,
     /// The directory of the pod's logs.
     pub log_directory: PathBuf,
     /// The cgroup of the pod.
@@ -114,7 +116,7 @@ pub fn sandbox(i: &SandboxInputs<'_>) -> SandboxConfig {
         cgroup_parent: i.cgroup_parent.clone(),
         resources: pod_resources(i.pod, i.resource_policy),
         namespaces: namespaces(i.pod),
-        runtime_handler: i.pod.spec.runtime_class_name.clone().unwrap_or_default(),
+        runtime_handler: i.runtime_handler.clone(),
         sysctls: sysctls(i.pod),
         tmpfs: i.volumes.tmpfs().to_vec(),
         port_mappings: port_mappings(i.pod),
@@ -254,9 +256,9 @@ pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, ConfigError> {
         mounts: mounts(i, &variables)?,
         env: variables,
         resources: resources(i.pod, c, i.node, i.resource_policy)?,
+        requirements: c.resources.clone(),
         security: security::security(i)?,
         stdin: c.stdin,
-        requirements: c.resources.clone(),
         stdin_once: c.stdin_once,
         tty: c.tty,
         log_path: format!("{}/{}.log", c.name, i.attempt).into(),

@@ -29,7 +29,7 @@ use log_links::Linked;
 use pull_secrets::PullSecrets;
 
 use crate::api::pod::ImageVolume;
-use crate::api::{Container, Pod, PodUid};
+use crate::api::{Container, Pod, PodSource, PodUid};
 use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
 use crate::base::paths::Layout;
@@ -213,7 +213,8 @@ impl KubeRuntime {
         volumes: &MountedVolumes,
         warn: &mut dyn FnMut(DnsWarning),
     ) -> Result<ContainerId, RuntimeError> {
-        let config = self.sandbox_config(pod, attempt, volumes)?;
+        let handler = self.runtime_handler(pod)?;
+        let config = self.sandbox_config(pod, attempt, handler, volumes)?;
         let files = EtcFiles::below(&self.layout.pod_data(pod.uid()));
         files.forget().map_err(|e| {
             RuntimeError::failed(format!("cannot remove {}: {e}", files.hosts.display()))
@@ -422,8 +423,11 @@ impl KubeRuntime {
         config: &ContainerConfig,
         volumes: &MountedVolumes,
     ) -> Result<ContainerId, StartError> {
-        // The attempt number of the sandbox has no effect on a container.
-        self.sandbox_config(pod, 0, volumes)
+        // The attempt number of the sandbox has no effect on a container. Its runtime is the sandbox's, unless the record of the
+        // sandbox does not say which.
+        let handler = self.runtime_handler(pod);
+        let handler = handler.unwrap_or_else(|_| class_of(pod).to_owned());
+        self.sandbox_config(pod, 0, handler, volumes)
             .and_then(|of| self.runtime.create_container(sandbox, config, &of))
             .map_err(StartError::create)
     }
@@ -556,10 +560,27 @@ impl KubeRuntime {
             .collect()
     }
 
+    /// Returns the name of the runtime for a new sandbox: the handler of the class in the cluster, or for other pods the
+    /// class itself.
+    ///
+    /// # Errors
+    /// Returns the kubelet's sentence for a class that the cluster does not have.
+    fn runtime_handler(&self, pod: &Pod) -> Result<String, RuntimeError> {
+        let class = class_of(pod);
+        if class.is_empty() || pod.source() != PodSource::Api {
+            return Ok(class.to_owned());
+        }
+        let objects = self.objects.of_pod(pod);
+        let found = objects.runtime_class(class);
+        let found = found.map_err(|e| RuntimeError::failed(e.to_string()))?;
+        Ok(found.handler.clone())
+    }
+
     fn sandbox_config(
         &self,
         pod: &Pod,
         attempt: u32,
+        runtime_handler: String,
         volumes: &MountedVolumes,
     ) -> Result<SandboxConfig, RuntimeError> {
         let names = self.dns.host_names(pod)?;
@@ -568,6 +589,7 @@ impl KubeRuntime {
                 pod,
                 attempt,
                 hostname: &names.kernel,
+                runtime_handler,
                 log_directory: self.log_directory(pod),
                 cgroup_parent: self.layout.pod_cgroup(pod.uid()),
                 resource_policy: self.resource_policy,
@@ -615,4 +637,9 @@ impl KubeRuntime {
         fs::set_permissions(&file, Permissions::from_mode(0o666))?;
         Ok(Some(file))
     }
+}
+
+/// Returns the pod's runtime class; empty for none.
+fn class_of(pod: &Pod) -> &str {
+    pod.spec.runtime_class_name.as_deref().unwrap_or_default()
 }

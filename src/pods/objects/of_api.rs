@@ -112,5 +112,5 @@ impl ApiObjects {
 /// True if the API server is asked for objects of this kind. The claims of a cluster are not: they name volumes that
 /// podprobe cannot mount, so they count as missing.
 fn is_asked_for(key: &ObjectKey) -> bool {
-    matches!(key.kind, ObjectKind::ConfigMap | ObjectKind::Secret)
+    ObjectKind::OF_API.contains(&key.kind)
 }

@@ -163,13 +163,12 @@ fn the_pods_of_a_node_are_asked_for_as_a_kubelet_does() {
 }
 
 #[test]
-fn services_and_nodes_and_runtime_classes_are_asked_for_as_a_kubelet_does() {
+fn services_and_nodes_are_asked_for_as_a_kubelet_does() {
     check(
         &Selection::services(),
         "spec.clusterIP%21%3DNone",
         &[9, 3, 3, 1],
     );
-    check(&Selection::runtime_classes(), "", &[9, 3, 4, 1]);
     check(
         &Selection::node("node1"),
         "metadata.name%3Dnode1",

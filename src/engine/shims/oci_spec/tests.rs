@@ -71,6 +71,7 @@ impl Case {
             pod: &pod,
             attempt: 0,
             hostname: "web",
+            runtime_handler: String::new(),
             log_directory: "/logs".into(),
             cgroup_parent: "/podprobe/u1".into(),
             resource_policy: Default::default(),

@@ -48,6 +48,8 @@ const MAX_ANSWER: usize = 4096;
 struct Draft<'a> {
     config: &'a ContainerConfig,
     sandbox_config: &'a SandboxConfig,
+    /// Name of the runtime.
+    handler: &'a str,
     id: ContainerId,
     sandbox: &'a ContainerId,
     holder: Process,
@@ -164,6 +166,7 @@ impl ShimRuntime {
             bandwidth: config.bandwidth,
             host_ipc: config.namespaces.ipc == NamespaceMode::Node,
             share_pid: config.namespaces.pid == NamespaceMode::Pod,
+            runtime_handler: Some(config.runtime_handler.clone()),
             hostname: config.hostname.clone(),
             sysctls: config.sysctls.clone(),
             memory_volumes: config.tmpfs.clone(),
@@ -228,13 +231,16 @@ impl ShimRuntime {
         config: &ContainerConfig,
         sandbox_config: &SandboxConfig,
     ) -> Result<ContainerId, RuntimeError> {
-        let holder = self.find_sandbox(sandbox).and_then(|e| self.holder(&e));
-        let holder = holder.ok_or_else(|| {
+        let known = self.find_sandbox(sandbox);
+        let known = known.and_then(|known| Some((self.holder(&known)?, known.record)));
+        let (holder, record) = known.ok_or_else(|| {
             create_error(
                 "create the container",
                 format!("sandbox {sandbox} is not running"),
             )
         })?;
+        let handler = record.runtime_handler.as_ref();
+        let handler = handler.unwrap_or(&sandbox_config.runtime_handler);
         let image = self.images.resolve(&config.image.id);
         let image = image.map_err(|e| RuntimeError::failed(e.to_string()))?;
         let id = new_id().map_err(|e| create_error("make a container id", e))?;
@@ -244,13 +250,14 @@ impl ShimRuntime {
             config,
             target,
             sandbox_config,
+            handler,
             dir: self.layout.containers().join(id.as_str()),
             id: id.clone(),
             sandbox,
             holder,
             image,
         };
-        self.check_built_in(&sandbox_config.runtime_handler)?;
+        self.check_built_in(handler)?;
         self.prepare_pod_cgroup(sandbox_config)?;
         let (record, spec) = self.design(&draft)?;
         lock(&self.starting).insert(id.as_str().to_owned());
@@ -296,8 +303,8 @@ impl ShimRuntime {
 
     /// Refuses a container that the embedded runtime cannot start on this kernel. Without this check the container
     /// would be created and would then crash.
-    fn check_built_in(&self, class: &str) -> Result<(), RuntimeError> {
-        let is_built_in = self.class_command(class, None)?.first() == Some(&self.program);
+    fn check_built_in(&self, handler: &str) -> Result<(), RuntimeError> {
+        let is_built_in = self.handler_command(handler, None)?.first() == Some(&self.program);
         match is_built_in.then(|| Call::MountSetattr.attempt()) {
             Some(Err(e)) => Err(create_error("create the container", lacking(e))),
             _ => Ok(()),
@@ -416,7 +423,7 @@ impl ShimRuntime {
             log_path: d.sandbox_config.log_directory.join(&c.log_path),
             log_max_size: self.log_max_size,
             log_max_files: self.log_max_files,
-            runtime: self.class_command(&d.sandbox_config.runtime_handler, pod_proc)?,
+            runtime: self.handler_command(d.handler, pod_proc)?,
             oci_root: self.layout.oci_state(),
             cgroup,
             user: linux_user.uid,
