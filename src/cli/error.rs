@@ -1,5 +1,5 @@
-//! The errors of client verbs and their exit codes: 1 if the work could not be done, and 2 if the command line is
-//! wrong.
+//! The errors of verbs and their exit codes: 1 if the work could not be done, 2 if the command line is wrong, and two of
+//! `run` after which another start would fail in the same way.
 
 use std::fmt;
 use std::io;
@@ -19,6 +19,10 @@ pub enum CliError {
     /// The probe could not run (exit code 2, because 1 means that the probe has failed). The text is empty if
     /// the verb has already printed the cause.
     CannotRun(String),
+    /// The configuration cannot be used (exit code 78, EX_CONFIG of sysexits.h).
+    Configuration(String),
+    /// Another daemon runs with this root (exit code 69, EX_UNAVAILABLE of sysexits.h).
+    RunsAlready(String),
     /// The work failed, and the verb has already printed the cause (exit code 1).
     Reported,
     /// The reader of the output has closed the pipe (`| head`). A closed pipe is no failure and has no message.
@@ -46,10 +50,9 @@ impl CliError {
                 }
                 ExitCode::from(2)
             }
-            Self::Failed(_) => {
-                say(&self.to_string());
-                ExitCode::from(1)
-            }
+            Self::Failed(text) => said(text, 1),
+            Self::Configuration(text) => said(text, 78),
+            Self::RunsAlready(text) => said(text, 69),
             Self::Usage(_) => {
                 say(&format!("podprobe: {self}"));
                 ExitCode::from(2)
@@ -58,10 +61,19 @@ impl CliError {
     }
 }
 
+fn said(text: &str, code: u8) -> ExitCode {
+    say(text);
+    ExitCode::from(code)
+}
+
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Failed(text) | Self::CannotRun(text) => f.write_str(text),
+            Self::Usage(text)
+            | Self::Failed(text)
+            | Self::Configuration(text)
+            | Self::RunsAlready(text)
+            | Self::CannotRun(text) => f.write_str(text),
             Self::Reported | Self::BrokenPipe => Ok(()),
         }
     }

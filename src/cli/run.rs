@@ -10,8 +10,8 @@ use super::error::CliError;
 use super::terminal::printable;
 use crate::base::log_pipe;
 use crate::base::paths::Layout;
-use crate::daemon::Daemon;
 use crate::daemon::settings::{Overrides, Settings};
+use crate::daemon::{Daemon, DaemonError};
 use crate::engine::shims::RuntimeChoice;
 use crate::net::network::{NetworkChoice, NetworkChoiceError};
 
@@ -48,6 +48,10 @@ running without the daemon, and the next daemon with the same root finds them ag
                            what connects pods; auto is CNI where it is configured, else a bridge where the kernel can;
                            none is a loopback interface alone
   --node-name NAME         every pod's name ends with it; default the host name
+
+Exit codes: 0 a signal has ended the daemon, 1 it could not run, 2 wrong command line, 69 another daemon runs with this
+root, 78 the configuration cannot be used. A service manager is told when the daemon is ready (NOTIFY_SOCKET) and
+that it makes progress (WATCHDOG_USEC), as systemd's services do.
 
 PODPROBE_LOG sets the log level: error, warn, info (default), debug, trace, or a level for each module such as
 'warn,podprobe::pods::prober=debug'.
@@ -112,7 +116,7 @@ pub fn run(args: &Run) -> Result<ExitCode, CliError> {
     need_root("run")?;
     let sealed = seal();
     let layout = Layout::new(&args.root);
-    let settings = settings(args, &layout).map_err(CliError::Failed)?;
+    let settings = settings(args, &layout).map_err(CliError::Configuration)?;
     Daemon::block_signals();
     // The reader of the log may stop reading, so a thread writes the log. If this thread cannot be started, the
     // log is written directly.
@@ -139,7 +143,10 @@ fn run_daemon(settings: Settings, layout: Layout) -> Result<ExitCode, CliError> 
 
 /// Starts a daemon in this process.
 pub(super) fn start_daemon(settings: Settings, layout: Layout) -> Result<Daemon, CliError> {
-    Daemon::start(settings, layout).map_err(|e| CliError::Failed(e.to_string()))
+    Daemon::start(settings, layout).map_err(|e| match e {
+        DaemonError::RootInUse(_) => CliError::RunsAlready(e.to_string()),
+        _ => CliError::Failed(e.to_string()),
+    })
 }
 
 /// Loads the configuration. Values of the command line override values of the configuration.

@@ -22,7 +22,7 @@ const LEAST_FREE: u64 = 1 << 20;
 
 /// The reasons for which a check of the node fails.
 #[derive(Debug, Error)]
-enum CheckError {
+pub(super) enum CheckError {
     #[error(
         "the node has no thread left: {0}; pids.max of the daemon's cgroup or the kernel's threads-max is reached"
     )]
@@ -35,7 +35,7 @@ enum CheckError {
 
 /// The reasons for which nothing more can be written to a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-enum NoRoom {
+pub(super) enum NoRoom {
     #[error("the file system is read-only")]
     ReadOnly,
     #[error("the file system is full")]
@@ -66,7 +66,7 @@ impl Health for DaemonBackend {
             check("threads", why(self.roster.health(now)), true),
             check("runtime", why(runtime), false),
             check("disk", why(self.disk()), false),
-            check("new-threads", why(has_thread(Builder::spawn)), false),
+            check("new-threads", why(new_thread()), false),
         ]
     }
 
@@ -90,6 +90,11 @@ impl DaemonBackend {
 
 /// Function that starts a thread. A test passes a function that fails.
 type Spawn = fn(Builder, fn()) -> io::Result<JoinHandle<()>>;
+
+/// Checks that the node can start one more thread, as the check `new-threads` does.
+pub(super) fn new_thread() -> Result<(), CheckError> {
+    has_thread(Builder::spawn)
+}
 
 /// Checks that the node can start one more thread. If the node cannot, no pod starts, and the daemon only answers
 /// requests for health.

@@ -17,6 +17,7 @@ mod requests;
 mod resources;
 mod restarts;
 mod root;
+mod service_manager;
 pub mod settings;
 mod signals;
 mod stores;
@@ -119,6 +120,7 @@ impl Daemon {
             settings.node_name,
             settings.static_pod_path.display()
         );
+        service_manager::ready();
         Ok(Self {
             running,
             threads: Mutex::new(Some(threads)),
@@ -149,6 +151,7 @@ impl Daemon {
         let Some(threads) = self.threads().take() else {
             return Ok(());
         };
+        service_manager::stopping();
         let (ending, stop_proxy) = threads.stop();
         // The workers stop before the runtime's calls fail, so that a cancelled run does not count its errors as
         // failures.

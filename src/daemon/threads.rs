@@ -39,6 +39,8 @@ pub(super) struct Threads {
     pub(super) controllers: (JoinHandle<()>, Sender<()>),
     pub(super) wall_clock: WallClockWatch,
     pub(super) link: Option<Link>,
+    /// The thread that feeds the watchdog of the service manager, if there is one.
+    pub(super) watchdog: Option<(JoinHandle<()>, Sender<()>)>,
 }
 
 /// A thread that has the order to end.
@@ -92,7 +94,12 @@ impl Threads {
             controllers: (controllers, stop_controllers),
             wall_clock,
             link,
+            watchdog,
         } = self;
+        let watchdog = watchdog.map(|(thread, stop)| {
+            drop(stop);
+            thread
+        });
         server.stop();
         files.stop();
         url.iter().for_each(HttpSource::stop);
@@ -132,6 +139,9 @@ impl Threads {
             }),
             Ending::new("the link to the cluster", move || {
                 link.as_ref().is_none_or(Link::is_finished)
+            }),
+            Ending::new("the watchdog", move || {
+                watchdog.as_ref().is_none_or(JoinHandle::is_finished)
             }),
         ];
         (ending, stop_proxy)

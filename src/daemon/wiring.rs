@@ -17,8 +17,8 @@ use super::adapters::{Prober, ServiceInputs};
 use super::backend::DaemonBackend;
 use super::error::{DaemonError, cannot};
 use super::parts::{Engine, Given, Made, Shared, WakeUps};
-use super::pauses;
 use super::threads::Threads;
+use super::{pauses, service_manager};
 use crate::api::objects::ObjectKind;
 use crate::api::service::Protocol;
 use crate::api::{PodOrigin, PodUid, decode};
@@ -145,6 +145,8 @@ pub(super) fn start(
             made.of_the_link(settings, layout, &backend, outlet()),
             roster,
         )?,
+        watchdog: service_manager::start_watchdog(backend.clone(), roster)
+            .map_err(cannot("start the thread watchdog"))?,
         // The server starts last. So clients get no answer before the other threads have cleared away old data.
         server: start_server(settings, layout, backend.clone())?,
         pulls,
