@@ -140,8 +140,8 @@ soak: $(DEMO) ## MINUTES=60 of 300 probes of misbehaving targets, as root (BENCH
 flood: ## SECONDS=60 of 1,000 http probes a second, as root (BENCHMARKS.md)
 	$(CARGO) bench --profile $(PROFILE) --bench flood
 
-install: static ## install the static file below PREFIX (default /usr/local)
-	install -D -m 755 target/static/podprobe-$(ARCH) $(DESTDIR)$(PREFIX)/bin/podprobe
+install: static ## build the static file and `podprobe install` it below PREFIX (default /usr/local), as root; INSTALL="--init none"
+	target/static/podprobe-$(ARCH) install --prefix $(PREFIX) $(if $(DESTDIR),--root $(DESTDIR)) $(INSTALL)
 
 apparmor: ## install and load the AppArmor profile podprobe-default, which confines containers that ask for none
 	install -D -m 644 config/apparmor.d/podprobe-default $(DESTDIR)/etc/apparmor.d/podprobe-default

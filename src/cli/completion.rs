@@ -36,16 +36,25 @@ daemon.
 ",
     options: &[ROOT],
     run: |raw, out, _| {
-        let script = script(raw).map_err(CliError::Usage)?;
+        let script = asked(raw).map_err(CliError::Usage)?;
         out.write_all(script.as_bytes())?;
         out.flush()?;
         Ok(ExitCode::SUCCESS)
     },
 };
 
-fn script(raw: &Raw) -> Result<String, String> {
-    let words = raw.text_words()?;
-    let verbs = raw.verbs();
+fn asked(raw: &Raw) -> Result<String, String> {
+    match &raw.text_words()?[..] {
+        [shell] => script(shell, raw.verbs()).ok_or_else(|| {
+            let meant = did_you_mean(shell, SHELLS, "");
+            format!("no completion for '{shell}'{meant}; there is one for bash, zsh and fish")
+        }),
+        _ => Err("'completion' needs one shell: podprobe completion bash|zsh|fish".into()),
+    }
+}
+
+/// Returns the script for a shell; None if there is none for it.
+pub fn script(shell: &str, verbs: &[&Verb]) -> Option<String> {
     let fill = |template: &str| {
         let table = table(verbs);
         let table = table.trim_end();
@@ -55,20 +64,11 @@ fn script(raw: &Raw) -> Result<String, String> {
             .replace("@KINDS@", &kinds())
             .replace("@WORKLOADS@", &workloads())
     };
-    match words
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .as_slice()
-    {
-        ["bash"] => Ok(fill(BASH)),
-        ["zsh"] => Ok(fill(ZSH)),
-        ["fish"] => Ok(fish(verbs)),
-        [other] => Err(format!(
-            "no completion for '{other}'{}; there is one for bash, zsh and fish",
-            did_you_mean(other, SHELLS, "")
-        )),
-        _ => Err("'completion' needs one shell: podprobe completion bash|zsh|fish".into()),
+    match shell {
+        "bash" => Some(fill(BASH)),
+        "zsh" => Some(fill(ZSH)),
+        "fish" => Some(fish(verbs)),
+        _ => None,
     }
 }
 
@@ -281,7 +281,7 @@ mod tests {
                 "'completion' needs one shell: podprobe completion bash|zsh|fish",
             ),
         ] {
-            let got = args::testing::parse(&VERB, script, line);
+            let got = args::testing::parse(&VERB, asked, line);
             assert_eq!(got, Err(expected.into()));
         }
     }

@@ -26,7 +26,7 @@ Prints the manual page: podprobe man | man -l -, or into /usr/local/share/man/ma
 };
 
 /// Returns the manual page of these verbs.
-fn page(verbs: &[&Verb]) -> String {
+pub fn page(verbs: &[&Verb]) -> String {
     let mut page = format!(
         ".TH PODPROBE 8 \"\" \"podprobe {}\" \"System Administration\"\n",
         env!("CARGO_PKG_VERSION")

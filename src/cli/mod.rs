@@ -25,6 +25,7 @@ pub mod get;
 pub mod help;
 pub mod image;
 mod image_pull;
+mod install;
 pub mod jsonpath;
 pub mod kinds;
 pub mod live;

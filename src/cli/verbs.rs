@@ -3,12 +3,12 @@
 use super::args::Verb;
 use super::{
     apply, check_host, completion, condition, cp, create, delete, describe, events, exec, get,
-    image, logs, man, metrics, pause, port_forward, probe, rerun, restart, rollout, run, scale,
-    status, top, try_out, validate, version, wait,
+    image, install, logs, man, metrics, pause, port_forward, probe, rerun, restart, rollout, run,
+    scale, status, top, try_out, validate, version, wait,
 };
 
 /// Every verb except `help`, in the order of the help text.
-pub static VERBS: [&Verb; 31] = [
+pub static VERBS: [&Verb; 33] = [
     &run::VERB,
     &try_out::VERB,
     &status::VERB,
@@ -37,6 +37,8 @@ pub static VERBS: [&Verb; 31] = [
     &validate::VERB,
     &image::VERB,
     &check_host::VERB,
+    &install::INSTALL,
+    &install::UNINSTALL,
     &completion::VERB,
     &man::VERB,
     &version::VERB,

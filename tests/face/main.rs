@@ -3,6 +3,7 @@
 mod cli;
 mod command_line;
 mod cp;
+mod install;
 mod mistakes;
 mod server;
 mod status_page;

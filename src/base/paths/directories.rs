@@ -53,6 +53,9 @@ const fn row(path: &'static str, mode: u32, keeper: Keeper) -> Directory {
 /// All directories that podprobe makes. Users of the node can enter `/run/podprobe` and `/var/lib/podprobe`, but not
 /// list them. These two directories hold the socket, the dropped images and the profiles, which users need.
 pub const DIRECTORIES: &[Directory] = &[
+    row("etc", 0o755, People),
+    row("etc/podprobe", 0o755, People),
+    row("etc/podprobe/pods", 0o700, People),
     row("run", 0o755, People),
     row("run/podprobe", 0o711, Daemon),
     row("run/podprobe/sandboxes", 0o700, Daemon),
