@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use self::init_system::InitSystem;
 use self::plan::Place;
 use self::record::Installed;
+use self::step::Step;
 use super::args::{self, Opt, ROOT, Raw, Verb};
 use super::error::CliError;
 use super::{completion, man, run};
@@ -85,20 +86,23 @@ fn install(raw: &Raw, out: &mut dyn Write) -> Result<ExitCode, CliError> {
         completions: shells.map(|shell| completion::script(shell, verbs).unwrap_or_default()),
         manual: man::page(verbs),
     };
-    for step in plan::steps(&place, texts) {
-        let done = match is_dry {
-            true => step.foretell(&place.root),
-            false => step.carry_out(&place.root, &mut installed)?,
-        };
-        writeln!(out, "{done}")?;
+    let steps = plan::steps(&place, texts);
+    if is_dry {
+        for step in &steps {
+            writeln!(out, "{}", step.foretell(&place.root))?;
+        }
+        return Ok(ExitCode::SUCCESS);
     }
-    if !is_dry {
-        installed.init = place.init;
-        installed.write(&layout).map_err(CliError::Failed)?;
-    }
-    if let Some(next) = plan::next(&place, is_dry) {
-        writeln!(out, "{next}")?;
-    }
+    installed.init = place.init;
+    let mut carry_out = |step: &Step| -> Result<(), CliError> {
+        let done = step.carry_out(&place.root, &mut installed)?;
+        Ok(writeln!(out, "{done}")?)
+    };
+    let carried_out = steps.iter().try_for_each(&mut carry_out);
+    // What was written before a failure is podprobe's too.
+    installed.write(&layout).map_err(CliError::Failed)?;
+    carried_out?;
+    writeln!(out, "{}", plan::next(&place))?;
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }

@@ -153,19 +153,17 @@ pub fn forget(init: InitSystem) -> Vec<Step> {
     }
 }
 
-/// Returns the line about what a person does next, if there is something.
-pub fn next(place: &Place, is_dry: bool) -> Option<String> {
-    match (is_dry, place.init, place.starts) {
-        (true, ..) => None,
-        (_, InitSystem::None, _) => Some(format!(
+/// Returns the line about what a person does next.
+pub fn next(place: &Place) -> String {
+    match (place.init, place.starts) {
+        (InitSystem::None, _) => format!(
             "no service was written: let something start '{} run' at boot",
             place.program().display()
-        )),
-        (_, _, true) => Some(
-            "podprobe runs; put pod files into /etc/podprobe/pods, and ask 'podprobe status'"
-                .into(),
         ),
-        (_, _, false) => Some("podprobe starts at the next boot".into()),
+        (_, true) => {
+            "podprobe runs; put pod files into /etc/podprobe/pods, and ask 'podprobe status'".into()
+        }
+        (_, false) => "podprobe starts at the next boot".into(),
     }
 }
 

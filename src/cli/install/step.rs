@@ -11,9 +11,6 @@ use super::record::{Installed, digest_of};
 use crate::base::atomic_file;
 use crate::base::paths::Layout;
 
-/// Ending of a new file beside one that somebody has edited.
-const NEW: &str = "new";
-
 /// A step. Paths are as the node sees them, so they lie below the root of the installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -98,6 +95,13 @@ impl Step {
     }
 }
 
+/// Returns the path of the new file beside one that somebody has edited.
+pub fn beside(path: &Path) -> PathBuf {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    new.into()
+}
+
 /// Returns the path in this process for a path as the node sees it.
 pub fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
@@ -132,9 +136,7 @@ fn file(
             return Ok(format!("{} is there", here.display()));
         }
         Some(there) if !is_always_replaced && !is_ours(there) => {
-            let mut new = here.clone().into_os_string();
-            new.push(format!(".{NEW}"));
-            let new = PathBuf::from(new);
+            let new = beside(&here);
             write(&new, mode, content)?;
             return Ok(format!(
                 "left {} as it is, because it was edited; the new one is {}",

@@ -13,7 +13,7 @@ use super::super::args::{self, Opt, ROOT, Raw, Verb};
 use super::super::error::CliError;
 use super::super::run;
 use super::record::Installed;
-use super::step::below;
+use super::step::{below, beside};
 use super::{DRY_RUN, plan};
 use crate::base::clock::{go_duration, parse_go_duration};
 use crate::base::paths::Layout;
@@ -163,6 +163,7 @@ impl Leftovers {
         let is_program = |path: &&PathBuf| path.ends_with("bin/podprobe");
         let files = installed.files.keys().filter(|path| !is_program(path));
         let mut first: Vec<PathBuf> = files.chain(&installed.links).map(here).collect();
+        first.extend(installed.files.keys().map(here).map(|path| beside(&path)));
         if let Some(dir) = layout.config_file().parent() {
             first.push(dir.to_owned());
         }
