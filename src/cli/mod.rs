@@ -13,6 +13,7 @@ pub mod check_host;
 pub mod client;
 pub mod completion;
 pub mod condition;
+mod config;
 pub mod cp;
 pub mod create;
 pub mod delete;

@@ -33,8 +33,8 @@ pub const VERB: Verb = args::Verb {
     help: "\
 usage: podprobe uninstall [--claims] [--timeout TIME] [--root DIR] [--dry-run]
 
-Stops the service, ends every pod with its hooks and its grace period, and removes what 'podprobe install' has put on the
-node, the configuration and the pod files in /etc/podprobe, images, volumes, records and logs of pods. What is in
+Stops the service, ends every pod with its hooks and its grace period, and removes what 'podprobe install' has put on
+the node, the configuration and the pod files in /etc/podprobe, images, volumes, records and logs of pods. What is in
 persistentVolumeClaims stays unless --claims is given. Needs root.
 
   --claims         remove /var/lib/podprobe/claims too

@@ -202,7 +202,7 @@ pub enum AuthorizationMode {
 }
 
 /// The file with every key and its default.
-const SHIPPED: &str = include_str!("../../../config/config.json");
+pub const SHIPPED: &str = include_str!("../../../config/config.json");
 impl Default for Settings {
     fn default() -> Self {
         Self {

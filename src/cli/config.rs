@@ -1,0 +1,150 @@
+//! The verb `config`: checks a configuration file, and shows what would be in force with it.
+//!
+//! Invariant: the verb needs no daemon and changes nothing.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use super::args::{self, Opt, ROOT, Raw};
+use super::error::CliError;
+use super::suggest::did_you_mean;
+use crate::base::paths::Layout;
+use crate::daemon::settings::{Overrides, SHIPPED, Settings};
+
+/// The words after the verb.
+const WORDS: [&str; 3] = ["check", "show", "default"];
+
+/// The verb `config`.
+pub const VERB: args::Verb = args::Verb {
+    name: "config",
+    summary: &[("config check|show|default", "check the configuration, show what would be in force, or the defaults")],
+    help: "\
+usage: podprobe config check [--config FILE] [--root DIR]
+       podprobe config show [--config FILE] [--root DIR]
+       podprobe config default
+
+  check            can the daemon start with this file? Else what is wrong, with the key and what it may be
+  show             every key with the value that is in force at the next start, as JSON; headers are masked
+  default          a file with every key and its default
+
+  --config FILE    default ROOT/etc/podprobe/config.json, which may be missing
+
+What the running daemon uses is at /configz of its server. Exit codes: 0 the file can be used, 78 it cannot, 2 wrong
+command line.
+",
+    options: &[ROOT, Opt::value("config", None)],
+    run: |raw, out, _| config(raw, out),
+};
+
+fn config(raw: &Raw, out: &mut dyn Write) -> Result<ExitCode, CliError> {
+    let words = raw.text_words().map_err(CliError::Usage)?;
+    let root = raw.root().map_err(CliError::Usage)?;
+    let named = raw.path("config").map_err(CliError::Usage)?;
+    let layout = Layout::new(root);
+    let load = || {
+        let settings = Settings::load(&layout, named.as_deref(), &Overrides::default());
+        settings.map_err(|e| CliError::Configuration(e.to_string()))
+    };
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["check"] => {
+            load()?;
+            let file = named.clone().unwrap_or_else(|| layout.config_file());
+            let is_there = if file.exists() {
+                "can be used"
+            } else {
+                "does not exist: every key has its default"
+            };
+            writeln!(out, "{} {is_there}", file.display())?;
+        }
+        ["show"] => {
+            let shown = serde_json::to_string_pretty(&load()?.in_force());
+            writeln!(out, "{}", shown.unwrap_or_default())?;
+        }
+        ["default"] => out.write_all(SHIPPED.as_bytes())?,
+        [other, ..] if !WORDS.contains(&other) => {
+            return Err(CliError::Usage(format!(
+                "no 'config {other}'{}; there is {}",
+                did_you_mean(other, WORDS, "config "),
+                WORDS.join(", ")
+            )));
+        }
+        _ => {
+            return Err(CliError::Usage(
+                "'config' needs one word: podprobe config check|show|default".into(),
+            ));
+        }
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::cli::args::testing;
+
+    fn said(line: &str) -> Result<String, CliError> {
+        let ran = testing::parse(
+            &VERB,
+            |raw| {
+                let mut out = Vec::new();
+                let ran = config(raw, &mut out);
+                Ok(ran.map(|_| String::from_utf8(out).unwrap()))
+            },
+            line,
+        );
+        ran.unwrap()
+    }
+
+    #[test]
+    fn a_file_is_checked_as_a_start_checks_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.json");
+        let line = |word: &str| format!("config {word} --config {}", file.display());
+        fs::write(&file, "{\"maxPods\": 7}").unwrap();
+        let good = said(&line("check")).unwrap();
+        assert_eq!(good, format!("{} can be used\n", file.display()));
+        let shown: serde_json::Value = serde_json::from_str(&said(&line("show")).unwrap()).unwrap();
+        assert_eq!(
+            (&shown["maxPods"], &shown["syncFrequency"]),
+            (&7.into(), &"60s".into())
+        );
+        fs::write(&file, "{\"maxPods\": \"many\"}").unwrap();
+        for word in ["check", "show"] {
+            let error = said(&line(word)).unwrap_err();
+            assert!(matches!(error, CliError::Configuration(_)));
+            assert!(error.to_string().contains("maxPods"), "{error}");
+        }
+        let missing = said(&format!("config check --root {}", dir.path().display())).unwrap();
+        assert!(
+            missing.ends_with("does not exist: every key has its default\n"),
+            "{missing}"
+        );
+    }
+
+    #[test]
+    fn the_defaults_are_a_file_that_can_be_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.json");
+        fs::write(&file, said("config default").unwrap()).unwrap();
+        said(&format!("config check --config {}", file.display())).unwrap();
+    }
+
+    #[test]
+    fn a_wrong_word_is_named() {
+        let error = said("config chek").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "no 'config chek', did you mean 'config check'?; there is check, show, default"
+        );
+        for line in ["config", "config check show"] {
+            let error = said(line).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                "'config' needs one word: podprobe config check|show|default"
+            );
+        }
+    }
+}
