@@ -332,6 +332,18 @@ fn a_service_manager_is_told_how_the_daemon_is() {
             told[1..].iter().all(|text| text.trim_end() == "WATCHDOG=1"),
             "{told:?}"
         );
+        // What outlives the daemon has nothing that its manager gave it, and a container may see its environment.
+        day.put("web", day.pod("web", FOREVER, json!({})));
+        day.wait_ready("web");
+        for pid in [day.shim("web").pid, day.process("web").pid] {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
+            let environment = String::from_utf8_lossy(&environment).into_owned();
+            let of_manager = ["NOTIFY_SOCKET", "WATCHDOG"];
+            assert!(
+                !of_manager.iter().any(|name| environment.contains(name)),
+                "{environment}"
+            );
+        }
         kill(Pid::from_raw(daemon.id().cast_signed()), Signal::SIGTERM).unwrap();
         while next().trim_end() != "STOPPING=1" {}
         assert_eq!(daemon.wait().unwrap().code(), Some(0));

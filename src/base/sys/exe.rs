@@ -10,6 +10,9 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
 
 use nix::fcntl::AtFlags;
 use nix::sys::statvfs::{FsFlags, statvfs};
@@ -39,6 +42,22 @@ pub fn run_sealed() -> io::Result<()> {
         Ok(never) => match never {},
         Err(e) => Err(e.into()),
     }
+}
+
+/// Variables that the processes of podprobe itself use. PATH finds runtimes and plugins.
+const KEPT: [&str; 3] = ["PATH", "PODPROBE_LOG", "RUST_BACKTRACE"];
+
+/// Returns a command that runs `program`, which is this program, in one of its roles. The process has nothing of what the
+/// daemon was started with, such as the socket and the credentials that a service manager gives: it outlives the daemon, and
+/// containers may see its environment.
+pub fn role(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg0("podprobe").env_clear();
+    let kept = KEPT
+        .into_iter()
+        .filter_map(|name| Some((name, std::env::var_os(name)?)));
+    command.envs(kept);
+    command
 }
 
 /// Opens /proc/self/exe through a read-only mount that is in no namespace. Needs CAP_SYS_ADMIN and Linux 5.12.

@@ -23,9 +23,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
@@ -43,7 +42,7 @@ use crate::base::locks::Locked;
 use crate::base::paths::Layout;
 use crate::base::remove_tree::remove_tree;
 use crate::base::sys::cgroup::Cgroups;
-use crate::base::sys::task;
+use crate::base::sys::{exe, task};
 use crate::engine::images::{ImageStore, ImagesInUse};
 use crate::engine::nsexec;
 use crate::engine::runtime::{
@@ -255,9 +254,9 @@ impl ShimRuntime {
     /// started, even if that file was replaced on the disk.
     fn spawn_role(&self, role: &str, dir: &Path) -> io::Result<Child> {
         let stderr = File::create(dir.join("stderr"))?;
-        let mut command = Command::new(&self.program);
-        command.arg0("podprobe").arg(role).arg(dir);
-        command
+        exe::role(&self.program)
+            .arg(role)
+            .arg(dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr)

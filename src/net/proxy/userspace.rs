@@ -14,15 +14,15 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::base::clock::{Moment, boot_id};
 use crate::base::json;
+use crate::base::sys::exe;
 use crate::net::proxy::{Applied, DataPath, ProxyError, RoleError};
 use crate::net::proxyd::dns::counters::Counters;
 use crate::net::proxyd::home::{ADDRESSES, ORDERS, Orders, Record, SOCKET, TABLE, replace};
@@ -207,9 +207,8 @@ impl ProxyRole {
         let stderr = self.dir.join("stderr");
         let _ = std::fs::remove_file(&stderr);
         let stderr = File::create(stderr)?;
-        let mut command = Command::new(&self.program);
-        command.arg0("podprobe").arg("proxy").arg(&self.dir);
-        command.args(more);
+        let mut command = exe::role(&self.program);
+        command.arg("proxy").arg(&self.dir).args(more);
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
