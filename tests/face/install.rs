@@ -262,6 +262,13 @@ impl Script {
     }
 }
 
+impl Drop for Script {
+    /// Also after a test that has failed.
+    fn drop(&mut self) {
+        self.run("stop");
+    }
+}
+
 #[test]
 fn the_script_without_an_init_system_supervises_the_daemon() {
     on(RuntimeChoice::Embedded, |node| {

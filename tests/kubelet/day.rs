@@ -604,7 +604,10 @@ mod tests {
         let sentence = format!(
             "another podprobe daemon already runs with root {root}; stop it, or give this one another --root"
         );
-        assert!(code == Some(69) && why.contains(&sentence), "{code:?} {why}");
+        assert!(
+            code == Some(69) && why.contains(&sentence),
+            "{code:?} {why}"
+        );
 
         support::on(podprobe::engine::shims::RuntimeChoice::Embedded, |other| {
             let there = Day::begin(other);

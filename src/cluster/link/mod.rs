@@ -518,6 +518,8 @@ impl State {
         for (key, request) in self.objects.tokens_due(now) {
             self.call(now, Asker::Token(key), &request);
         }
+        let (watches, client) = (&mut self.watches, &mut self.client);
+        self.objects.forget_services(now, watches, client);
         let deadline = self.objects.deadline();
         self.wake_by(deadline);
     }

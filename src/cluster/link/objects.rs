@@ -32,6 +32,9 @@ use crate::pods::objects::{MASTER_NAMESPACE, Objects};
 const MOST_WATCHES: usize = 64;
 /// Largest number of watches with those of services.
 const MOST_WITH_SERVICES: usize = 90;
+/// Time for which the services of a namespace are watched after its last pod has gone. The next pod of a CronJob would ask for
+/// all of them again.
+const LINGER: Duration = Duration::from_secs(600);
 /// Time between two readings of an object that has no watch.
 const READ_PERIOD: Duration = Duration::from_secs(60);
 /// Time before an object is read again that could not be read.
@@ -47,8 +50,17 @@ pub(super) struct PodObjects {
     /// The objects without a watch, with the moment of the next reading; None while a reading is under way.
     read: BTreeMap<ObjectKey, Option<Moment>>,
     tokens: Tokens,
-    /// The services of each namespace that pods are in, by their names.
-    services: BTreeMap<String, BTreeMap<String, Arc<Service>>>,
+    /// The services of each namespace that pods are in, or were a moment ago.
+    services: BTreeMap<String, Namespace>,
+}
+
+/// The services of a namespace.
+#[derive(Default)]
+struct Namespace {
+    /// The services by their names.
+    services: BTreeMap<String, Arc<Service>>,
+    /// The moment since which no pod is in the namespace; None if there is one.
+    unused_since: Option<Moment>,
 }
 
 impl PodObjects {
@@ -112,25 +124,36 @@ impl PodObjects {
             }
         }
         self.used = used;
-        self.use_services(pods, watches, client);
+        self.use_services(now, pods, watches, client);
         self.use_tokens(now, pods);
         self.kept.retain(&self.used, self.tokens.keys());
     }
 
-    fn use_services(&mut self, pods: &[Arc<Pod>], watches: &mut Watches, client: &mut Client) {
+    fn use_services(
+        &mut self,
+        now: Moment,
+        pods: &[Arc<Pod>],
+        watches: &mut Watches,
+        client: &mut Client,
+    ) {
         let namespaces = pods.iter().map(|pod| pod.metadata.namespace.clone());
         let mut used: BTreeSet<String> = namespaces.collect();
         if !used.is_empty() {
             used.insert(MASTER_NAMESPACE.to_owned());
         }
-        let known: BTreeSet<String> = self.services.keys().cloned().collect();
-        for namespace in known.difference(&used) {
-            watches.remove(&Watched::Services(namespace.clone()), client);
-            self.services.remove(namespace);
-            self.store.put_services(namespace, None);
+        for (namespace, known) in &mut self.services {
+            known.unused_since = match used.contains(namespace) {
+                true => None,
+                false => known.unused_since.or(Some(now)),
+            };
         }
+        let known: BTreeSet<String> = self.services.keys().cloned().collect();
         for namespace in used.difference(&known) {
-            self.services.insert(namespace.clone(), BTreeMap::new());
+            if watches.len() >= MOST_WITH_SERVICES {
+                self.forget_services(now + LINGER, watches, client);
+            }
+            self.services
+                .insert(namespace.clone(), Namespace::default());
             if watches.len() < MOST_WITH_SERVICES {
                 let selection = Selection::services_of(namespace);
                 watches.add(Watched::Services(namespace.clone()), selection);
@@ -143,9 +166,27 @@ impl PodObjects {
         }
     }
 
+    /// Ends the watches of services that no pod has used for [`LINGER`].
+    pub(super) fn forget_services(
+        &mut self,
+        now: Moment,
+        watches: &mut Watches,
+        client: &mut Client,
+    ) {
+        let store = &self.store;
+        self.services.retain(|namespace, known| {
+            let is_used = known.unused_since.is_none_or(|since| now < since + LINGER);
+            if !is_used {
+                watches.remove(&Watched::Services(namespace.clone()), client);
+                store.put_services(namespace, None);
+            }
+            is_used
+        });
+    }
+
     /// Takes what the watch of the services of a namespace has brought.
     pub(super) fn observe_services(&mut self, namespace: &str, change: Change) {
-        let Some(services) = self.services.get_mut(namespace) else {
+        let Some(Namespace { services, .. }) = self.services.get_mut(namespace) else {
             return;
         };
         match change {
@@ -283,7 +324,9 @@ impl PodObjects {
     /// Returns the moment at which something is due although nothing comes.
     pub(super) fn deadline(&self) -> Option<Moment> {
         let read = self.read.values().copied().flatten();
-        read.chain(self.tokens.deadline()).min()
+        let unused = self.services.values().filter_map(|of| of.unused_since);
+        let unused = unused.map(|since| since + LINGER);
+        read.chain(self.tokens.deadline()).chain(unused).min()
     }
 }
 
@@ -353,5 +396,47 @@ fn get(key: &ObjectKey) -> Request {
         method: Method::Get,
         path,
         body: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::source::SOURCE_ANNOTATION;
+    use crate::api::test_pods;
+    use crate::base::bell::Bell;
+
+    fn pod_in(namespace: &str) -> Arc<Pod> {
+        let pod = test_pods::pod("p").annotation(SOURCE_ANNOTATION, "api");
+        let mut pod = pod.build();
+        pod.metadata.namespace = namespace.to_owned();
+        pod.metadata.uid = namespace.into();
+        pod.into()
+    }
+
+    #[test]
+    fn services_are_watched_for_a_while_after_the_last_pod() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |seconds: u64| Moment::from_boot(Duration::from_secs(10_000 + seconds));
+        let bell = Arc::new(Bell::new().unwrap());
+        let mut client = Client::new(directory.path().join("none"), bell, at(0));
+        let mut watches = Watches::default();
+        let kept = directory.path().to_owned();
+        let mut objects = PodObjects::new(Arc::default(), kept);
+        let watched = |watches: &Watches| watches.has(&Watched::Services("jobs".to_owned()));
+        let (jobs, other) = ([pod_in("jobs")], [pod_in("other")]);
+        objects.use_by(at(0), &jobs, &mut watches, &mut client);
+        assert!(watched(&watches));
+        objects.use_by(at(10), &other, &mut watches, &mut client);
+        assert_eq!(objects.deadline(), Some(at(10) + LINGER));
+        objects.forget_services(at(300), &mut watches, &mut client);
+        objects.use_by(at(300), &jobs, &mut watches, &mut client);
+        objects.forget_services(at(10) + LINGER, &mut watches, &mut client);
+        assert!(watched(&watches), "it was used again");
+        objects.use_by(at(900), &other, &mut watches, &mut client);
+        objects.forget_services(at(899) + LINGER, &mut watches, &mut client);
+        assert!(watched(&watches));
+        objects.forget_services(at(900) + LINGER, &mut watches, &mut client);
+        assert!(!watched(&watches));
     }
 }
