@@ -140,9 +140,10 @@ fn no_pod_goes_before_the_disk_knows_those_that_serve(node: &Node) {
                 .iter()
                 .any(|record| !record["deletedAt"].is_null())
         });
+        // The records first: a pod that is deleted after this look has its successors in a checkpoint that is written before.
+        let records = records(node);
         let checkpoint = std::fs::read(node.layout.checkpoint()).unwrap();
         let checkpoint: Value = serde_json::from_slice(&checkpoint).unwrap();
-        let records = records(node);
         let staying = records
             .iter()
             .filter(|record| record["deletedAt"].is_null());
