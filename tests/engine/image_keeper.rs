@@ -186,24 +186,37 @@ fn the_directory_is_made_and_watched() {
 
 #[test]
 fn an_archive_that_is_being_written_is_left_until_it_is_closed() {
-    use std::io::Write;
     if !is_root() {
         return;
     }
+    // A machine under load may take so long that the archive rests. Such a try says nothing.
+    while !half_an_archive_is_left() {}
+}
+
+/// Returns false if the first half of the archive had rested before it was seen that the keeper has left it.
+fn half_an_archive_is_left() -> bool {
+    use std::io::Write;
     let mut f = Fixture::new();
     f.put("aaa.tar", &archive("other:1", "o"));
     age(&f.path("drop/aaa.tar"));
     let whole = archive("slow:1", "s");
     let mut slow = fs::File::create(f.path("drop/slow.tar")).unwrap();
+    let begun = Instant::now();
     slow.write_all(&whole[..600]).unwrap();
     f.start(ImagesInUse::default);
     f.expect_loaded(&["docker.io/library/other:1"]);
     let memory = || fs::read_to_string(f.path("images/dropped.json")).unwrap_or_default();
     f.wait_for("nothing remembered", || memory().contains("aaa.tar"));
-    assert!(!memory().contains("slow.tar"), "half an archive was tried");
+    let is_left = !memory().contains("slow.tar");
+    // It rests after 2 s.
+    if begun.elapsed() >= Duration::from_secs(2) {
+        return false;
+    }
+    assert!(is_left, "half an archive was tried");
     slow.write_all(&whole[600..]).unwrap();
     drop(slow);
     f.expect_loaded(&["docker.io/library/other:1", "docker.io/library/slow:1"]);
+    true
 }
 
 #[test]
