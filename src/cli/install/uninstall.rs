@@ -109,6 +109,7 @@ fn uninstall(raw: &Raw, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     }
     // These are shared with others, or have the claims.
     for dir in [
+        layout.claims(),
         layout.lib_dir(),
         layout.logs_dir(),
         layout.container_log_links(),
