@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) mod written;
 
 pub use super::cidr::Cidr;
+use crate::base::clock::Time;
 
 /// Place of the cluster DNS address in `serviceCIDR`; the first address has place 0.
 pub const DNS_PLACE: u128 = 10;
@@ -66,6 +67,16 @@ pub enum ClusterIps {
     /// Addresses from the file, primary first; at most one of each family. If a service of two families gives only one
     /// address, the daemon allocates the address of the other family.
     Given(Vec<IpAddr>),
+}
+
+impl ClusterIps {
+    /// Returns the addresses that are given, primary first.
+    pub fn given(&self) -> &[IpAddr] {
+        match self {
+            Self::Given(addresses) => addresses,
+            Self::Allocated | Self::Headless => &[],
+        }
+    }
 }
 
 /// `ports[].targetPort`: the port of the pods.
@@ -187,6 +198,8 @@ pub struct Service {
     pub no_node_ports: bool,
     /// Addresses from `status.loadBalancer.ingress[].ip`, except entries with `ipMode: Proxy`.
     pub ingress_ips: Vec<IpAddr>,
+    /// Time at which an API server has created the service. None for a service from a file.
+    pub created: Option<Time>,
 }
 
 /// Labels by which a service asks kube-proxy to leave the service alone.

@@ -13,5 +13,7 @@ pub mod node;
 pub mod pods;
 pub mod reflector;
 pub mod reviews;
+pub mod services;
 pub mod status;
 pub mod tokens;
+mod watches;

@@ -418,6 +418,7 @@ impl Reflector {
             },
             false => Trouble::Refused {
                 collection,
+                reader: self.selection.reader(),
                 code: refusal.code,
                 message,
             },

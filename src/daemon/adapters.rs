@@ -12,6 +12,7 @@ use crate::api::{Pod, PodSource, PodStatus, PodUid};
 use crate::base::cancel::Cancel;
 use crate::base::change_feed::{Aspect, ChangeFeed};
 use crate::base::clock::{Moment, Time};
+use crate::daemon::settings::Settings;
 use crate::engine::images::PullStage;
 use crate::engine::images::manager::ImageEvent;
 use crate::engine::runtime::{ContainerId, Runtime, RuntimeContainerStatus, RuntimePodStatus};
@@ -88,10 +89,54 @@ impl workers::Traffic for Withdrawal {
 /// Longest wait for a service that has just been added. Usually the service is known within a few milliseconds.
 const SERVICES: Duration = Duration::from_secs(1);
 
+/// The origin of the services that this node serves.
+#[derive(Clone, Copy)]
+enum ServiceOrigin {
+    /// The node's own sources: it stands alone.
+    Sources,
+    /// The cluster.
+    Cluster,
+    /// Nowhere: the cluster has another proxy on this node. Services of files would have other addresses than the cluster's.
+    Nowhere,
+}
+
+/// The services that this node serves.
+pub(super) struct ServedServices {
+    objects: Arc<Objects>,
+    origin: ServiceOrigin,
+}
+
+impl ServedServices {
+    pub(super) fn new(settings: &Settings, objects: Arc<Objects>) -> Self {
+        let origin = match (&settings.kubeconfig, &settings.proxy_kubeconfig) {
+            (None, _) => ServiceOrigin::Sources,
+            (Some(_), Some(_)) => ServiceOrigin::Cluster,
+            (Some(_), None) => ServiceOrigin::Nowhere,
+        };
+        Self { objects, origin }
+    }
+
+    fn get(&self) -> ServiceObjects {
+        match self.origin {
+            ServiceOrigin::Sources => self.objects.services(),
+            ServiceOrigin::Cluster => self.objects.cluster_services().unwrap_or_default(),
+            ServiceOrigin::Nowhere => ServiceObjects::default(),
+        }
+    }
+
+    /// True if services of these sources are known, even if there are none.
+    fn are_known(&self, sources: &[PodSource]) -> bool {
+        let mut sources = sources.iter();
+        let have_spoken = sources.all(|source| self.objects.has_spoken(*source));
+        let is_of_cluster = matches!(self.origin, ServiceOrigin::Cluster);
+        have_spoken && (!is_of_cluster || self.objects.cluster_services().is_some())
+    }
+}
+
 /// The services that containers get variables for.
 pub(super) struct ServiceLinks {
     pub(super) known: Arc<KnownServices>,
-    pub(super) objects: Arc<Objects>,
+    pub(super) served: ServedServices,
     /// Time at which the daemon started.
     pub(super) started: Moment,
 }
@@ -106,11 +151,11 @@ impl ServiceVariables for ServiceLinks {
 
     fn of(&self, pod: &Pod) -> Vec<(String, String)> {
         if pod.source() == PodSource::Api {
-            let services = self.objects.services_for(pod);
+            let services = self.served.objects.services_for(pod);
             let namespace = &pod.metadata.namespace;
             return given_environment(&services, namespace, pod.spec.enable_service_links);
         }
-        (self.known).variables(pod, || self.objects.services(), SERVICES)
+        (self.known).variables(pod, || self.served.get(), SERVICES)
     }
 }
 
@@ -122,8 +167,7 @@ pub(super) struct ServiceInputs {
     pub(super) restored: bool,
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) networks: Arc<Networks>,
-    /// True if the node is one of a cluster: podprobe then serves host ports, and no services.
-    pub(super) is_of_a_cluster: bool,
+    pub(super) served: ServedServices,
 }
 
 impl NodeState for ServiceInputs {
@@ -140,17 +184,11 @@ impl NodeState for ServiceInputs {
     }
 
     fn services(&self) -> ServiceObjects {
-        match self.is_of_a_cluster {
-            // The cluster's own proxy serves them, and their addresses are the cluster's.
-            true => ServiceObjects::default(),
-            false => self.sources.objects.services(),
-        }
+        self.served.get()
     }
 
     fn has_all(&self) -> bool {
-        let objects = &self.sources.objects;
-        let mut all = self.sources.all.iter();
-        self.sources.config.all_seen() && all.all(|source| objects.has_spoken(*source))
+        self.sources.config.all_seen() && self.served.are_known(&self.sources.all)
     }
 
     fn has_statuses(&self) -> bool {

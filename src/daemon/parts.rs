@@ -8,7 +8,8 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender};
 
 use super::adapters::{
-    FileWorkloads, Prober, RuntimeCache, Seen, ServiceLinks, TemplateImages, Traffic, Withdrawal,
+    FileWorkloads, Prober, RuntimeCache, Seen, ServedServices, ServiceLinks, TemplateImages,
+    Traffic, Withdrawal,
 };
 use super::backend::DaemonBackend;
 use super::cluster::ClusterNode;
@@ -22,6 +23,7 @@ use crate::api::{PodSource, PodUid};
 use crate::base::clock::Moment;
 use crate::base::paths::Layout;
 use crate::cluster::link::{self, ReviewDesk};
+use crate::cluster::services as cluster_services;
 use crate::daemon::settings::Settings;
 use crate::engine::images::ImageStore;
 use crate::engine::images::manager::{ImageManager, ImageService, NoRegistry, Puller};
@@ -290,6 +292,19 @@ impl Made {
         })
     }
 
+    /// Returns the parts that the watch of a cluster's services needs, or None if podprobe does not serve these.
+    pub(super) fn of_the_cluster_services(
+        &self,
+        settings: &Settings,
+        layout: &Layout,
+    ) -> Option<cluster_services::Deps> {
+        Some(cluster_services::Deps {
+            kubeconfig: settings.proxy_kubeconfig.clone()?,
+            kept: layout.cluster(),
+            objects: self.shared.sources.objects.clone(),
+        })
+    }
+
     /// Returns the parts that the sync loop needs.
     pub(super) fn of_the_sync_loop(&self, pods_with_data: Vec<PodUid>) -> Parts {
         let shared = &self.shared;
@@ -369,7 +384,7 @@ fn kuberuntime(
     let kuberuntime = KubeRuntime::new(runtime, images, volumes, objects, node, layout.clone());
     let links = ServiceLinks {
         known: shared.services.known.clone(),
-        objects: shared.sources.objects.clone(),
+        served: ServedServices::new(settings, shared.sources.objects.clone()),
         started: shared.started,
     };
     let kuberuntime = kuberuntime.with_services(Box::new(links));

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 use crate::cluster::link::Link;
+use crate::cluster::services::ClusterServices;
 use crate::engine::images::housekeeping::ImageKeeper;
 use crate::engine::images::registry::PullStop;
 use crate::engine::shims::exits::ExitListener;
@@ -39,6 +40,7 @@ pub(super) struct Threads {
     pub(super) controllers: (JoinHandle<()>, Sender<()>),
     pub(super) wall_clock: WallClockWatch,
     pub(super) link: Option<Link>,
+    pub(super) cluster_services: Option<ClusterServices>,
     /// The thread that feeds the watchdog of the service manager, if there is one.
     pub(super) watchdog: Option<(JoinHandle<()>, Sender<()>)>,
 }
@@ -94,6 +96,7 @@ impl Threads {
             controllers: (controllers, stop_controllers),
             wall_clock,
             link,
+            cluster_services,
             watchdog,
         } = self;
         let watchdog = watchdog.map(|(thread, stop)| {
@@ -109,6 +112,7 @@ impl Threads {
         of_health.stop();
         wall_clock.stop();
         link.iter().for_each(Link::stop);
+        cluster_services.iter().for_each(ClusterServices::stop);
         // The end of the sync loop closes the channels of results, so that no probe worker waits in a send.
         drop((
             stop_controllers,
@@ -139,6 +143,10 @@ impl Threads {
             }),
             Ending::new("the link to the cluster", move || {
                 link.as_ref().is_none_or(Link::is_finished)
+            }),
+            Ending::new("the watch of the cluster's services", move || {
+                let services = cluster_services.as_ref();
+                services.is_none_or(ClusterServices::is_finished)
             }),
             Ending::new("the watchdog", move || {
                 watchdog.as_ref().is_none_or(JoinHandle::is_finished)

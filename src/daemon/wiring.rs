@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::adapters::{Prober, ServiceInputs};
+use super::adapters::{Prober, ServedServices, ServiceInputs};
 use super::backend::DaemonBackend;
 use super::error::{DaemonError, cannot};
 use super::parts::{Engine, Given, Made, Shared, WakeUps};
@@ -26,7 +26,9 @@ use crate::base::clock::Moment;
 use crate::base::paths::Layout;
 use crate::base::remove_tree::remove_tree;
 use crate::base::threads::Roster;
+
 use crate::cluster::link::{self, Link};
+use crate::cluster::services::{self as cluster_services, ClusterServices};
 use crate::daemon::settings::{AuthorizationMode, Settings};
 use crate::engine::images::ImageStore;
 use crate::engine::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
@@ -143,6 +145,10 @@ pub(super) fn start(
         wall_clock: start_wall_clock(shared, roster)?,
         link: start_link(
             made.of_the_link(settings, layout, &backend, outlet()),
+            roster,
+        )?,
+        cluster_services: start_cluster_services(
+            made.of_the_cluster_services(settings, layout),
             roster,
         )?,
         watchdog: service_manager::start_watchdog(backend.clone(), roster)
@@ -311,6 +317,17 @@ fn start_link(deps: Option<link::Deps>, roster: &Roster) -> Result<Option<Link>,
     deps.map(spawn).transpose()
 }
 
+/// Starts the thread `cluster-services`, if podprobe serves the services of a cluster.
+fn start_cluster_services(
+    deps: Option<cluster_services::Deps>,
+    roster: &Roster,
+) -> Result<Option<ClusterServices>, DaemonError> {
+    let spawn = |deps| {
+        ClusterServices::spawn(deps, roster).map_err(cannot("start the thread cluster-services"))
+    };
+    deps.map(spawn).transpose()
+}
+
 /// Starts the thread that tells the controllers when somebody sets the wall clock.
 fn start_wall_clock(shared: &Shared, roster: &Roster) -> Result<WallClockWatch, DaemonError> {
     let feed = shared.pods.feed.clone();
@@ -367,7 +384,7 @@ fn start_proxy(
         restored: shared.restored,
         runtime: engine.runtime.clone(),
         networks: networks.clone(),
-        is_of_a_cluster: settings.kubeconfig.is_some(),
+        served: ServedServices::new(settings, shared.sources.objects.clone()),
     };
     let watch = watch::Deps {
         node: Box::new(node),

@@ -205,6 +205,21 @@ impl Objects {
         services
     }
 
+    /// Takes all services and endpoint slices of a cluster, which this node serves.
+    pub fn put_cluster_services(&self, services: ServiceObjects) {
+        let mut state = self.lock();
+        state.of_api.served = Some(services);
+        let watches = state.watches.iter();
+        let readers = watches.filter(|watch| watch.kinds.contains(&ObjectKind::Service));
+        let hooks: Vec<Hook> = readers.map(|watch| watch.hook.clone()).collect();
+        self.tell(state, &hooks);
+    }
+
+    /// Returns what [`Self::put_cluster_services`] was given last.
+    pub fn cluster_services(&self) -> Option<ServiceObjects> {
+        self.lock().of_api.served.clone()
+    }
+
     /// Takes an object of the API server; None if the object is known to be missing.
     pub fn put_of_api(&self, key: &ObjectKey, content: Option<ObjectContent>) {
         let mut state = self.lock();

@@ -1,6 +1,7 @@
 //! Networks, services and names: real packets, real resolvers.
 
 mod bridge;
+mod cluster_services;
 mod cni;
 mod data_paths;
 mod dns;

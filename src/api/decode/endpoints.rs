@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::error::Findings;
-use super::service::{key, port, protocol, read};
+use super::service::{SCTP, key, port, protocol, read};
 use super::unread;
 use crate::api::field::{entry, item};
 use crate::api::objects::{LocalObject, ObjectContent, ObjectKind};
@@ -41,8 +41,12 @@ pub(super) fn slice(
         read(unread::SLICE, &mut raw, source, findings);
     let key = key(ObjectKind::EndpointSlice, &mut written.metadata, findings);
     written.set_defaults();
-    for error in validate_slice(&written) {
-        findings.add_error(&error);
+    if source == PodSource::Api {
+        // As of a service. Names as endpoints have no addresses.
+        written.ports.retain(|port| port.protocol != SCTP);
+    } else {
+        let errors = validate_slice(&written);
+        errors.iter().for_each(|error| findings.add_error(error));
     }
     notes.extend(slice_advice(&written));
     let content = ObjectContent::EndpointSlice(Arc::new(typed_slice(written)));

@@ -24,6 +24,9 @@ use crate::api::source::PodSource;
 use crate::api::validation::addresses::parse_ip;
 use crate::api::validation::service::{source_range_texts, validate_service};
 
+/// The protocol that no data path serves. A port with it is refused in a file, and left out of an object of a cluster.
+pub(super) const SCTP: &str = "SCTP";
+
 /// Decodes the Service in `raw`. Returns the service and notes. Problems of the service go to `findings`.
 pub(super) fn service(
     mut raw: Value,
@@ -35,8 +38,13 @@ pub(super) fn service(
     let key = key(ObjectKind::Service, &mut written.metadata, findings);
     notes.extend(without_effect(&written));
     written.set_defaults();
-    for error in validate_service(&written) {
-        findings.add_error(&error);
+    if source == PodSource::Api {
+        // The API server has validated it by its own rules, such as another range of node ports.
+        let ports = &mut written.spec.ports;
+        ports.retain(|port| port.protocol != SCTP);
+    } else {
+        let errors = validate_service(&written);
+        errors.iter().for_each(|error| findings.add_error(error));
     }
     notes.extend(advice(&written));
     let content = ObjectContent::Service(Arc::new(typed_service(written)));
@@ -234,6 +242,7 @@ fn typed_service(object: WrittenService) -> Service {
         health_check_node_port: port(spec.health_check_node_port),
         no_node_ports: spec.allocate_load_balancer_node_ports == Some(false),
         ingress_ips,
+        created: None,
         external_name: spec.external_name,
         selector: spec.selector,
         ports: spec.ports.into_iter().map(service_port).collect(),

@@ -13,7 +13,6 @@ mod occurrences;
 mod pod_ranges;
 mod reviews;
 mod statuses;
-mod watches;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -30,7 +29,6 @@ use self::objects::PodObjects;
 use self::occurrences::Occurrences;
 use self::pod_ranges::PodRanges;
 use self::statuses::{Published, Statuses};
-use self::watches::{Watched, Watches};
 use super::client::{Client, Heard, LinkChange, RequestId, Urgency};
 use super::events::Occurrence;
 use super::events::correlator::Correlator;
@@ -44,6 +42,7 @@ use super::node::status::Health;
 use super::pods::ApiPods;
 use super::reflector::{Change, Selection};
 use super::reviews::QuestionId;
+use super::watches::Watches;
 use crate::api::objects::ObjectKey;
 use crate::api::service_account::TokenKey;
 use crate::api::{Pod, PodSource, PodUid};
@@ -154,6 +153,19 @@ impl Link {
     }
 }
 
+/// The objects that a watch is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Watched {
+    /// The Node object of this node.
+    Node,
+    /// The pods of this node.
+    Pods,
+    /// A ConfigMap, Secret or RuntimeClass that pods use.
+    Object(ObjectKey),
+    /// The services of a namespace, for the variables of its pods.
+    Services(String),
+}
+
 /// The part of the link that has sent a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asker {
@@ -178,7 +190,7 @@ struct State {
     registration: Registration,
     lease: Lease,
     pod_ranges: PodRanges,
-    watches: Watches,
+    watches: Watches<Watched>,
     api_pods: ApiPods,
     kept: KeptPods,
     objects: PodObjects,

@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use super::Watched;
 use super::kept_objects::KeptObjects;
-use super::watches::{Watched, Watches};
 use crate::api::decode;
 use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind};
 use crate::api::references::references;
@@ -26,6 +26,7 @@ use crate::cluster::client::Client;
 use crate::cluster::exchange::{Answer, Method, Request};
 use crate::cluster::reflector::{Change, Selection};
 use crate::cluster::tokens::{Fetched, Tokens};
+use crate::cluster::watches::Watches;
 use crate::pods::objects::{MASTER_NAMESPACE, Objects};
 
 /// Largest number of watches of all kinds, which leaves room for the requests of a node on its connection.
@@ -91,7 +92,7 @@ impl PodObjects {
         &mut self,
         now: Moment,
         pods: &[Arc<Pod>],
-        watches: &mut Watches,
+        watches: &mut Watches<Watched>,
         client: &mut Client,
     ) {
         let seen = pods.iter().map(|pod| {
@@ -133,7 +134,7 @@ impl PodObjects {
         &mut self,
         now: Moment,
         pods: &[Arc<Pod>],
-        watches: &mut Watches,
+        watches: &mut Watches<Watched>,
         client: &mut Client,
     ) {
         let namespaces = pods.iter().map(|pod| pod.metadata.namespace.clone());
@@ -170,7 +171,7 @@ impl PodObjects {
     pub(super) fn forget_services(
         &mut self,
         now: Moment,
-        watches: &mut Watches,
+        watches: &mut Watches<Watched>,
         client: &mut Client,
     ) {
         let store = &self.store;
@@ -231,7 +232,7 @@ impl PodObjects {
         &mut self,
         key: &ObjectKey,
         change: Change,
-        watches: &mut Watches,
+        watches: &mut Watches<Watched>,
         client: &mut Client,
     ) {
         let object = match change {
@@ -423,7 +424,8 @@ mod tests {
         let mut watches = Watches::default();
         let kept = directory.path().to_owned();
         let mut objects = PodObjects::new(Arc::default(), kept);
-        let watched = |watches: &Watches| watches.has(&Watched::Services("jobs".to_owned()));
+        let watched =
+            |watches: &Watches<Watched>| watches.has(&Watched::Services("jobs".to_owned()));
         let (jobs, other) = ([pod_in("jobs")], [pod_in("other")]);
         objects.use_by(at(0), &jobs, &mut watches, &mut client);
         assert!(watched(&watches));

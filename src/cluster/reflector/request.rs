@@ -13,6 +13,9 @@ const WATCH_SECONDS: u32 = 300;
 /// Shortest time in seconds that the API server is asked to keep the watch of one object open.
 const OBJECT_WATCH_SECONDS: u32 = 1800;
 
+/// Label selector of what kube-proxy reads: nothing of a headless service, or of one that is left to another proxy.
+const PROXIED: &str = "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name";
+
 /// The objects that a reflector lists and watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
@@ -20,10 +23,22 @@ pub struct Selection {
     collection: String,
     /// Field selector, or empty for all objects of the collection.
     field_selector: String,
+    /// Label selector, or empty.
+    label_selector: &'static str,
     /// Shortest time of a watch in seconds.
     watch_seconds: u32,
     /// True if the query also has `timeout`, as the queries of client-go's informers have.
     has_timeout: bool,
+    reader: Reader,
+}
+
+/// The identity with which a selection is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// The node's own.
+    Node,
+    /// That of a service proxy.
+    ServiceProxy,
 }
 
 impl Selection {
@@ -53,6 +68,24 @@ impl Selection {
         Self::informer("/api/v1/services", "spec.clusterIP!=None".to_owned())
     }
 
+    /// Returns the selection of all services that a service proxy serves.
+    pub fn proxied_services() -> Self {
+        Self {
+            label_selector: PROXIED,
+            reader: Reader::ServiceProxy,
+            ..Self::services()
+        }
+    }
+
+    /// Returns the selection of all endpoint slices that a service proxy reads.
+    pub fn proxied_slices() -> Self {
+        Self {
+            label_selector: PROXIED,
+            reader: Reader::ServiceProxy,
+            ..Self::informer("/apis/discovery.k8s.io/v1/endpointslices", String::new())
+        }
+    }
+
     /// Returns the selection of one runtime class, which need not exist. A kubelet watches all of them.
     pub fn runtime_class(name: &str) -> Self {
         Self {
@@ -78,8 +111,10 @@ impl Selection {
         Self {
             collection: collection.to_owned(),
             field_selector,
+            label_selector: "",
             watch_seconds: WATCH_SECONDS,
             has_timeout: true,
+            reader: Reader::Node,
         }
     }
 
@@ -91,6 +126,11 @@ impl Selection {
                 format!("metadata.name={name}"),
             )
         }
+    }
+
+    /// Returns the identity that must be allowed to read the selection.
+    pub(super) fn reader(&self) -> Reader {
+        self.reader
     }
 
     /// Returns the path of the collection, for texts.
@@ -155,6 +195,7 @@ impl Selection {
     fn query(&self) -> Query {
         let mut query = Query(Vec::new());
         query.add("fieldSelector", &self.field_selector);
+        query.add("labelSelector", self.label_selector);
         query
     }
 }

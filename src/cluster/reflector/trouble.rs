@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::lines::LineTooLong;
+use super::request::Reader;
 
 /// The reasons for which an answer of the API server cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -38,10 +39,12 @@ pub enum Trouble {
         limit: Duration,
     },
     /// The API server refused the request, or ended the watch with an error.
-    #[error("the API server refuses {collection} with status {code}: {message}{}", way_out(*code))]
+    #[error("the API server refuses {collection} with status {code}: {message}{}", way_out(*code, *reader))]
     Refused {
         /// Path of the collection.
         collection: String,
+        /// Identity that was refused.
+        reader: Reader,
         /// HTTP status.
         code: u16,
         /// Message of the API server.
@@ -101,12 +104,15 @@ pub enum Trouble {
     },
 }
 
-/// Returns what to do about a refusal, if the node's own credentials are the cause.
-fn way_out(code: u16) -> &'static str {
-    match code {
-        401 => "; renew the client certificate or the token that the kubeconfig names",
-        403 => {
+/// Returns what to do about a refusal, if the credentials are the cause.
+fn way_out(code: u16, reader: Reader) -> &'static str {
+    match (code, reader) {
+        (401, _) => "; renew the client certificate or the token that the kubeconfig names",
+        (403, Reader::Node) => {
             "; the kubeconfig must have the credentials of system:node:NAME, with the name of this node"
+        }
+        (403, Reader::ServiceProxy) => {
+            "; bind the ClusterRole system:node-proxier to the user of proxyKubeconfig"
         }
         _ => "",
     }

@@ -38,6 +38,8 @@ pub(super) struct File {
     node_name: Option<String>,
     #[serde(deserialize_with = "path_or_none")]
     kubeconfig: Option<Option<PathBuf>>,
+    #[serde(deserialize_with = "path_or_none")]
+    proxy_kubeconfig: Option<Option<PathBuf>>,
     #[serde(deserialize_with = "taints")]
     register_with_taints: Option<Vec<Taint>>,
     #[serde(deserialize_with = "absolute_path")]
@@ -245,7 +247,11 @@ impl File {
             Some(_) => AuthorizationMode::Webhook,
             None => AuthorizationMode::AlwaysAllow,
         });
+        let proxy_kubeconfig = self.proxy_kubeconfig.unwrap_or(d.proxy_kubeconfig);
         if kubeconfig.is_none() {
+            if proxy_kubeconfig.is_some() {
+                return Err(SettingsError::NoCluster("proxyKubeconfig"));
+            }
             if token_webhook {
                 return Err(SettingsError::NoCluster("authentication.webhook.enabled"));
             }
@@ -265,7 +271,13 @@ impl File {
         let of_access = self.authorization.webhook;
         Ok(Settings {
             node_name,
+            service_cidrs: match kubeconfig {
+                // A cluster has its own ranges. A wrong one here would cut off addresses of others.
+                Some(_) => Vec::new(),
+                None => self.service_cidrs.unwrap_or(d.service_cidrs),
+            },
             kubeconfig,
+            proxy_kubeconfig,
             register_with_taints: self.register_with_taints.unwrap_or(d.register_with_taints),
             static_pod_path: overrides
                 .static_pod_path
@@ -295,7 +307,6 @@ impl File {
             cni_conf_dir: self.cni_conf_dir.unwrap_or(d.cni_conf_dir),
             cni_bin_dirs: self.cni_bin_dirs.unwrap_or(d.cni_bin_dirs),
             pod_cidrs: self.pod_cidrs.unwrap_or(d.pod_cidrs),
-            service_cidrs: self.service_cidrs.unwrap_or(d.service_cidrs),
             healthz_bind_address: self.healthz_bind_address.unwrap_or(d.healthz_bind_address),
             healthz_port: self.healthz_port.unwrap_or(d.healthz_port),
             address: self.address.unwrap_or(d.address),

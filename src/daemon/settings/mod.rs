@@ -50,6 +50,10 @@ pub struct Settings {
     /// `kubeconfig`: the kubeconfig with which the daemon is a node of a cluster ([A node of a cluster](cluster.md));
     /// empty means that the node stands alone.
     pub kubeconfig: Option<PathBuf>,
+    /// `proxyKubeconfig`: the kubeconfig with which the services and endpoint slices of the cluster are read, so that
+    /// podprobe serves them in place of kube-proxy ([A node of a cluster](cluster.md#services)); empty means that it
+    /// serves none.
+    pub proxy_kubeconfig: Option<PathBuf>,
     /// `registerWithTaints`: the taints that the node has when it is registered in a cluster, each with `key`, `value`
     /// and `effect`.
     pub register_with_taints: Vec<Taint>,
@@ -85,7 +89,8 @@ pub struct Settings {
     /// `podCIDR`: the range of pod addresses, IPv4 or IPv6, or one of each with a comma between them; prefix 8 to 30
     /// or 48 to 126. In a cluster the ranges that the control plane gives the node count instead, if it gives any.
     pub pod_cidrs: Vec<Cidr>,
-    /// `serviceCIDR`: the range of service addresses, in the same form as `podCIDR`.
+    /// `serviceCIDR`: the range of service addresses, in the same form as `podCIDR`. It does not count in a cluster,
+    /// whose control plane gives services their addresses.
     pub service_cidrs: Vec<Cidr>,
     /// `proxyMode`: the data path that leads clients of services to pods: `auto`, `nftables` or `userspace`
     /// ([below](#network-and-proxymode)).
@@ -208,6 +213,7 @@ impl Default for Settings {
         Self {
             node_name: "localhost".into(),
             kubeconfig: None,
+            proxy_kubeconfig: None,
             register_with_taints: Vec::new(),
             static_pod_path: PathBuf::from("/etc/podprobe/pods"),
             file_check_frequency: Duration::from_secs(20),

@@ -221,6 +221,7 @@ fn in_a_cluster_the_api_server_is_asked_about_clients() {
     let refused = of(&with(nobody)).unwrap_err();
     assert!(refused.contains("nobody could be let in"), "{refused}");
     for (alone, key) in [
+        (r#"{"proxyKubeconfig": "/k"}"#, "proxyKubeconfig"),
         (
             r#"{"authentication": {"webhook": {"enabled": true}}}"#,
             "authentication.webhook.enabled",

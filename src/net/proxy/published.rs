@@ -16,7 +16,9 @@ use crate::base::locks::Locked;
 use crate::net::proxyd::dns::counters::Counters;
 use crate::net::services::allocate::Assigned;
 use crate::net::services::build::Built;
-use crate::net::services::inputs::{Inputs, NamedService, NodeFacts, ServiceObjects, with_inputs};
+use crate::net::services::inputs::{
+    Authority, Inputs, NamedService, NodeFacts, ServiceObjects, with_inputs,
+};
 use crate::net::services::names::Names;
 use crate::net::services::pod_facts::PodFacts;
 use crate::net::services::view::{ServiceView, view};
@@ -65,7 +67,7 @@ impl Published {
 /// The current services, and everything that was made from these services.
 #[derive(Clone, Debug, Default)]
 pub struct Services {
-    /// The services and slices as the user wrote them.
+    /// The services and slices as the user wrote them, or as a control plane has given them.
     pub objects: ServiceObjects,
     /// The addresses and ports that are assigned to each service.
     pub assigned: BTreeMap<ObjectKey, Assigned>,
@@ -99,6 +101,7 @@ impl Services {
                 services,
                 slices,
                 pods: &pods,
+                only_slices: self.objects.authority != Authority::Node,
                 node: NodeFacts {
                     name: &self.node_name,
                     families: &self.families,

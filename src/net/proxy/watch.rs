@@ -31,12 +31,13 @@ use crate::base::clock::{Moment, Time};
 use crate::base::threads::{Pulse, Roster};
 use crate::net::network;
 use crate::net::network::pod_cidrs::PodCidrs;
-use crate::net::services::allocate::{Assigned, allocate};
+use crate::net::services::allocate::{Assigned, allocate, given};
 use crate::net::services::build::build;
 use crate::net::services::claims::OwnPort;
-use crate::net::services::inputs::{Inputs, NodeFacts, ServiceObjects, with_inputs};
+use crate::net::services::inputs::{Authority, Inputs, NodeFacts, ServiceObjects, with_inputs};
 use crate::net::services::names::Names;
 use crate::net::services::pod_facts::PodFacts;
+use crate::net::services::pods_of_slices;
 use crate::net::services::table::{Backends, ServiceTable};
 
 /// The time between two checks whether somebody else has changed the state that the thread programmed.
@@ -384,6 +385,16 @@ impl Watch {
     /// containers get environment variables for these services.
     fn assign(&mut self) -> (ServiceObjects, BTreeMap<ObjectKey, Assigned>) {
         let objects = self.deps.node.services();
+        let assigned = match objects.authority {
+            Authority::Node => self.allocate(&objects),
+            Authority::ControlPlane | Authority::SilentControlPlane => given(&objects.services),
+        };
+        self.deps.published.known.set(&objects, &assigned);
+        (objects, assigned)
+    }
+
+    /// Allocates the addresses and ports that the objects leave to this node.
+    fn allocate(&mut self, objects: &ServiceObjects) -> BTreeMap<ObjectKey, Assigned> {
         let assignment = allocate(
             &objects.services,
             &self.deps.settings.service_cidrs,
@@ -398,16 +409,15 @@ impl Watch {
         if let Some(failed) = self.record.write() {
             log::warn!("{failed}");
         }
-        self.deps
-            .published
-            .known
-            .set(&objects, &assignment.services);
-        (objects, assignment.services)
+        assignment.services
     }
 
     fn services(&mut self) -> Services {
-        let (objects, assigned) = self.assign();
+        let (mut objects, assigned) = self.assign();
         let pods: Vec<Arc<PodFacts>> = self.pods.values().map(|(_, facts)| facts.clone()).collect();
+        if objects.authority == Authority::SilentControlPlane {
+            pods_of_slices::correct(&mut objects, &self.deps.settings.node_name, &pods);
+        }
         let all: Vec<&PodFacts> = pods.iter().map(Arc::as_ref).collect();
         let own = self.deps.path.addresses();
         let mut addresses = network::node_addresses();
@@ -419,6 +429,7 @@ impl Watch {
                 services,
                 slices,
                 pods: &all,
+                only_slices: objects.authority != Authority::Node,
                 node: NodeFacts {
                     name: &self.deps.settings.node_name,
                     addresses: &addresses,

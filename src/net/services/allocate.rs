@@ -96,5 +96,20 @@ pub fn allocate(
     assignment
 }
 
+/// Returns the addresses and ports that a control plane has given its services.
+pub fn given(services: &[(ObjectKey, Arc<Service>)]) -> BTreeMap<ObjectKey, Assigned> {
+    let of = |service: &Service| Assigned {
+        cluster_ips: service.cluster_ips.given().to_vec(),
+        node_ports: service.ports.iter().map(|port| port.node_port).collect(),
+        health_check_node_port: service.health_check_node_port,
+        since: service.created,
+        problems: Vec::new(),
+    };
+    let services = services.iter();
+    services
+        .map(|(key, service)| (key.clone(), of(service)))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests;

@@ -116,6 +116,7 @@ struct World {
     services: Vec<Given>,
     slices: Vec<EndpointSlice>,
     pods: Vec<PodFacts>,
+    only_slices: bool,
 }
 
 impl Given {
@@ -168,6 +169,7 @@ impl World {
             services: &services,
             slices: &slices,
             pods: &self.pods.iter().collect::<Vec<_>>(),
+            only_slices: self.only_slices,
             node,
         })
     }
@@ -418,6 +420,15 @@ fn slices_count_with_and_without_a_selector() {
         ];
         assert_eq!(world.entry().internal, expected);
     }
+}
+
+#[test]
+fn where_only_slices_name_endpoints_a_selector_makes_none() {
+    let mut world = World::of(&[given("web", service(), &["10.96.0.1"])]);
+    world.only_slices = true;
+    assert_eq!(world.entry().internal, Backends::Reject);
+    world.slices = vec![slice(&["10.244.1.2 other"])];
+    assert_eq!(world.entry().internal, some(&["10.244.1.2:8080"]));
 }
 
 #[test]
@@ -914,6 +925,7 @@ fn tables_keep_their_invariants_whatever_they_are_made_of() {
             services: names.iter().map(|n| random.service(n)).collect(),
             slices: vec![slice(&["10.244.1.2 other", "10.244.1.3 node"])],
             pods: names.iter().map(|n| random.pod(n)).collect(),
+            ..World::default()
         };
         let Built { table, .. } = world.build();
         let mut all = places(&table);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::inputs::NamedService;
 use crate::api::objects::ObjectKey;
-use crate::api::service::{ClusterIps, Service, ServicePort, ServiceType};
+use crate::api::service::{Service, ServicePort, ServiceType};
 
 /// Namespace and name of the API server's service. If this service exists, every pod gets the variables of the service.
 const MASTER: (&str, &str) = ("default", "kubernetes");
@@ -46,10 +46,7 @@ pub fn given_environment(
         name: &key.name,
         service,
         created: None,
-        cluster_ips: match &service.cluster_ips {
-            ClusterIps::Given(addresses) => addresses,
-            ClusterIps::Allocated | ClusterIps::Headless => &[],
-        },
+        cluster_ips: service.cluster_ips.given(),
         node_ports: &[],
         health_check_node_port: None,
     });
@@ -121,6 +118,7 @@ fn variable_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::service::ClusterIps;
     use crate::api::service::{Protocol, TargetPort};
 
     fn service(ports: &[(&str, u16, Protocol)]) -> Service {

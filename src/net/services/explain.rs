@@ -52,22 +52,28 @@ pub fn explain(service: &NamedService<'_>, inputs: &Inputs<'_>) -> Explanation {
     let mut selected: Vec<_> = pods.clone().filter(is_selected).collect();
     selected.sort_by_key(|pod| &pod.name);
     let others = pods.filter(|pod| !is_selected(pod));
-    let near = near(service, others, selected.is_empty());
+    let near = match inputs.only_slices {
+        true => Vec::new(),
+        false => near(service, others, selected.is_empty()),
+    };
     Explanation {
-        note: note(service, selected.is_empty()),
+        note: note(service, selected.is_empty(), inputs.only_slices),
         selected: selected.iter().map(|pod| explainer.pod(pod)).collect(),
         near,
     }
 }
 
-fn note(service: &NamedService<'_>, none: bool) -> String {
+fn note(service: &NamedService<'_>, none: bool, only_slices: bool) -> String {
     let selector = &service.service.selector;
     if selector.is_empty() {
         return "no selector: its endpoints come from EndpointSlices".into();
     }
-    match none {
-        false => String::new(),
-        true => format!(
+    match (none, only_slices) {
+        (false, _) => String::new(),
+        (true, true) => {
+            "no pod of this node: its endpoints are those of the cluster's EndpointSlices".into()
+        }
+        (true, false) => format!(
             "no pod of namespace {} has the labels {}",
             service.namespace,
             text(selector)
@@ -86,6 +92,7 @@ struct Explainer<'a> {
     families: Vec<IpFamily>,
     endpoints: Vec<PodEndpoint>,
     choices: Vec<Choice>,
+    only_slices: bool,
 }
 
 impl<'a> Explainer<'a> {
@@ -95,8 +102,12 @@ impl<'a> Explainer<'a> {
         Self {
             service,
             choices: of_ports.iter().map(|c| Choice::of(c)).collect(),
+            endpoints: match inputs.only_slices {
+                true => of.pods_of_slices(),
+                false => of.pods,
+            },
             families: of.families,
-            endpoints: of.pods,
+            only_slices: inputs.only_slices,
         }
     }
 
@@ -116,11 +127,7 @@ impl<'a> Explainer<'a> {
     /// Tells whether the service sends some clients to the pod. A headless service has no data path. For such a
     /// service, tells whether the pod is ready, because DNS names lead to ready pods.
     fn is_used(&self, pod: &PodFacts) -> bool {
-        let is_of = |e: &&PodEndpoint| {
-            let target = e.endpoint.target.as_ref();
-            target.is_some_and(|(ns, name)| *ns == pod.namespace && *name == pod.name)
-        };
-        let mut own = self.endpoints.iter().filter(is_of);
+        let mut own = self.own(pod);
         if self.service.service.is_headless() {
             return own.any(|e| e.endpoint.conditions.ready);
         }
@@ -130,6 +137,14 @@ impl<'a> Explainer<'a> {
                 of_pod(port, endpoint).is_some_and(|c| choice.uses(&c.backend))
             };
             ports.into_iter().any(uses)
+        })
+    }
+
+    /// Returns the endpoints that are this pod.
+    fn own(&self, pod: &PodFacts) -> impl Iterator<Item = &PodEndpoint> {
+        self.endpoints.iter().filter(|e| {
+            let target = e.endpoint.target.as_ref();
+            target.is_some_and(|(ns, name)| *ns == pod.namespace && *name == pod.name)
         })
     }
 
@@ -145,6 +160,9 @@ impl<'a> Explainer<'a> {
         let ports = self.service.service.ports.iter();
         why.extend(ports.filter_map(|port| no_port(port, pod)));
         why.extend(self.condition(pod, gets_traffic));
+        if self.only_slices && self.own(pod).next().is_none() {
+            why.push("no EndpointSlice of the cluster names it".to_owned());
+        }
         why
     }
 

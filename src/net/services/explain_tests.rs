@@ -2,8 +2,10 @@ use std::net::IpAddr;
 
 use super::*;
 use crate::api::PodPhase;
-use crate::api::service::{ClusterIps, Protocol, Service};
-use crate::net::services::inputs::NodeFacts;
+use crate::api::service::{
+    ClusterIps, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Protocol, Service,
+};
+use crate::net::services::inputs::{NamedSlice, NodeFacts};
 use crate::net::services::pod_facts::PodPort;
 
 fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -60,6 +62,16 @@ fn selecting(selector: &[(&str, &str)]) -> Service {
 }
 
 fn explained(service: &Service, cluster_ips: &[IpAddr], pods: &[PodFacts]) -> Explanation {
+    explained_with(service, cluster_ips, pods, None)
+}
+
+/// Explains a service. With `slices`, these name all endpoints.
+fn explained_with(
+    service: &Service,
+    cluster_ips: &[IpAddr],
+    pods: &[PodFacts],
+    slices: Option<&[EndpointSlice]>,
+) -> Explanation {
     let named = NamedService {
         namespace: "default",
         name: "web",
@@ -73,8 +85,16 @@ fn explained(service: &Service, cluster_ips: &[IpAddr], pods: &[PodFacts]) -> Ex
         families: &[IpFamily::V4],
         ..NodeFacts::default()
     };
+    let only_slices = slices.is_some();
+    let slices = slices.unwrap_or_default().iter();
+    let slices = slices.map(|slice| NamedSlice {
+        namespace: "default",
+        slice,
+    });
     let inputs = Inputs {
         pods: &pods.iter().collect::<Vec<_>>(),
+        slices: &slices.collect::<Vec<_>>(),
+        only_slices,
         node,
         ..Inputs::default()
     };
@@ -313,4 +333,45 @@ fn without_a_selector_endpoints_come_from_slices() {
         &[],
         "no selector: its endpoints come from EndpointSlices",
     );
+}
+
+#[test]
+fn where_only_slices_name_endpoints_a_pod_gets_traffic_by_them() {
+    let port = EndpointPort {
+        name: String::new(),
+        protocol: Protocol::Tcp,
+        port: Some(8080),
+        app_protocol: None,
+    };
+    let endpoint = Endpoint {
+        addresses: vec![ip("10.244.0.2")],
+        conditions: EndpointConditions {
+            ready: true,
+            serving: true,
+            terminating: false,
+        },
+        hostname: None,
+        node_name: None,
+        target: Some(("default".into(), "a".into())),
+    };
+    let slice = EndpointSlice {
+        service: "web".into(),
+        family: IpFamily::V4,
+        endpoints: vec![endpoint],
+        ports: vec![port],
+    };
+    let service = selecting(&[("app", "web")]);
+    let of = |pods: &[PodFacts]| {
+        let slices = std::slice::from_ref(&slice);
+        explained_with(&service, &[ip("10.96.0.1")], pods, Some(slices))
+    };
+    let got = of(&[web("a"), web("b"), pod("c", &[("app", "wep")])]);
+    let expected = ["a yes: ", "b no: no EndpointSlice of the cluster names it"];
+    assert_eq!(words(&got.selected), expected);
+    assert!(
+        got.near.is_empty(),
+        "a slip is of no use where slices count"
+    );
+    let elsewhere = "no pod of this node: its endpoints are those of the cluster's EndpointSlices";
+    assert_eq!(of(&[]).note, elsewhere);
 }

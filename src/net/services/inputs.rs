@@ -13,9 +13,23 @@ use crate::api::objects::ObjectKey;
 use crate::api::service::{Cidr, EndpointSlice, IpFamily, Service};
 use crate::base::clock::Time;
 
-/// The objects from files from which services are built.
+/// The party that gives services their addresses and names their endpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Authority {
+    /// This node: it allocates addresses and ports, and the pods that a selector matches are endpoints.
+    #[default]
+    Node,
+    /// The control plane of a cluster: addresses and ports are those of the services, and slices name all endpoints.
+    ControlPlane,
+    /// The control plane, which cannot be heard now. Its last word counts, except about the pods of this node.
+    SilentControlPlane,
+}
+
+/// The objects from which services are built.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServiceObjects {
+    /// The party whose objects these are.
+    pub authority: Authority,
     /// The services with their keys, sorted by key.
     pub services: Vec<(ObjectKey, Arc<Service>)>,
     /// The endpoint slices with their keys, sorted by key. A slice that mirrors an Endpoints object has the key of that
@@ -52,7 +66,7 @@ impl NamedService<'_> {
     }
 }
 
-/// An endpoint slice that comes from a file.
+/// An endpoint slice from a file or of the control plane.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedSlice<'a> {
     /// The namespace of the slice.
@@ -83,10 +97,12 @@ pub struct NodeFacts<'a> {
 pub struct Inputs<'a> {
     /// The services, in any order.
     pub services: &'a [NamedService<'a>],
-    /// The slices from files, in any order.
+    /// The slices from files or of the control plane, in any order.
     pub slices: &'a [NamedSlice<'a>],
     /// The pods of this node, in any order.
     pub pods: &'a [&'a PodFacts],
+    /// True if only slices name endpoints, so that no selector makes a pod an endpoint.
+    pub only_slices: bool,
     /// This node.
     pub node: NodeFacts<'a>,
 }

@@ -15,6 +15,7 @@ use crate::api::service::{EndpointSlice, IpFamily, Service};
 #[derive(Debug)]
 pub struct Lookup<'a> {
     node: NodeFacts<'a>,
+    /// The pods that can be endpoints by their labels.
     pods: &'a [&'a PodFacts],
     /// The index of pods, which is made at the first use.
     by_label: OnceCell<ByLabel<'a>>,
@@ -32,7 +33,7 @@ pub struct ServiceEndpoints<'a> {
     pub families: Vec<IpFamily>,
     /// The endpoints that are pods of this node.
     pub pods: Vec<PodEndpoint>,
-    /// The service's slices from files that have one of the service's families.
+    /// The service's slices that have one of the service's families.
     pub slices: Vec<&'a EndpointSlice>,
     node_name: &'a str,
 }
@@ -42,7 +43,10 @@ impl<'a> Lookup<'a> {
     pub fn new(inputs: &Inputs<'a>) -> Self {
         let mut lookup = Self {
             node: inputs.node,
-            pods: inputs.pods,
+            pods: match inputs.only_slices {
+                true => &[],
+                false => inputs.pods,
+            },
             by_label: OnceCell::new(),
             slices: HashMap::new(),
         };
@@ -102,6 +106,22 @@ impl ServiceEndpoints<'_> {
         ports
             .map(|port| candidates(port, &self.pods, &self.slices, self.node_name))
             .collect()
+    }
+
+    /// Returns the endpoints in slices that are pods, of this node or another one.
+    pub fn pods_of_slices(&self) -> Vec<PodEndpoint> {
+        let of_slice = |slice: &&EndpointSlice| {
+            let (family, ports) = (slice.family, slice.ports.clone());
+            let pods = slice.endpoints.iter().filter(|e| e.target.is_some());
+            let pods = pods.map(move |endpoint| PodEndpoint {
+                endpoint: endpoint.clone(),
+                family,
+                ports: ports.clone(),
+                loopback_only: None,
+            });
+            pods.collect::<Vec<_>>()
+        };
+        self.slices.iter().flat_map(of_slice).collect()
     }
 
     /// Returns all endpoints as slices: the slices that the controller would write for the pods, and the slices from

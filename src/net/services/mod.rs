@@ -17,5 +17,6 @@ pub mod lookup;
 pub mod names;
 pub mod naming;
 pub mod pod_facts;
+pub mod pods_of_slices;
 pub mod table;
 pub mod view;

@@ -145,6 +145,7 @@ mod tests {
             }],
             slices: &slices,
             pods: &pods.iter().collect::<Vec<_>>(),
+            only_slices: false,
             node: NodeFacts {
                 families: &[IpFamily::V4],
                 ..NodeFacts::default()

@@ -10,6 +10,7 @@ use crate::api::PodUid;
 use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind, ObjectSet};
 use crate::api::service::Service;
 use crate::api::service_account::{NoToken, Token, TokenKey};
+use crate::net::services::inputs::ServiceObjects;
 
 /// The knowledge of the objects and tokens of an API server.
 #[derive(Default)]
@@ -19,6 +20,8 @@ pub(super) struct ApiObjects {
     tokens: BTreeMap<TokenKey, Result<Token, NoToken>>,
     /// The services of each namespace of which they are known.
     services: BTreeMap<String, Vec<(ObjectKey, Arc<Service>)>>,
+    /// All services and endpoint slices of the cluster; None if this node does not serve them, or knows none yet.
+    pub(super) served: Option<ServiceObjects>,
     /// The pods whose tokens have changed since the last call of [`Self::take_changed`].
     changed: BTreeSet<PodUid>,
 }

@@ -102,7 +102,8 @@ impl Asked {
             value
                 .replace("%3D", "=")
                 .replace("%21", "!")
-                .replace("%2C", ","),
+                .replace("%2C", ",")
+                .replace("%2F", "/"),
         )
     }
 }
@@ -189,10 +190,13 @@ impl Server {
     }
 
     fn answer(&self, asked: &Asked) -> Answer {
-        let is_signed_in =
-            asked.has_certificate || asked.token.as_ref() == Some(&*locked(&self.token));
-        if !is_signed_in {
+        let is_node = asked.has_certificate || asked.token.as_ref() == Some(&*locked(&self.token));
+        let is_proxy = asked.token.as_deref() == Some(PROXY_TOKEN);
+        if !is_node && !is_proxy {
             return refused(&(401, "Unauthorized".to_owned()));
+        }
+        if let Err(refusal) = rules::may_read_services(is_proxy, &asked.method, &asked.parts()) {
+            return refused(&refusal);
         }
         let answer = self
             .route(asked)
@@ -336,6 +340,8 @@ impl Server {
         let field = asked.query("fieldSelector");
         let field =
             field.and_then(|f| f.split_once('=').map(|(a, b)| (a.to_owned(), b.to_owned())));
+        let labels = asked.query("labelSelector").unwrap_or_default();
+        let labels = labels.split(',');
         if resource == "pods" && field.is_none() {
             return Err((
                 403,
@@ -351,6 +357,9 @@ impl Server {
             resource: resource.to_owned(),
             namespace: namespace.map(str::to_owned),
             field: field.filter(|(field, _)| !field.ends_with('!')),
+            without_labels: labels
+                .filter_map(|l| l.strip_prefix('!').map(str::to_owned))
+                .collect(),
         };
         let all = store
             .of(resource)
@@ -523,6 +532,8 @@ pub(crate) struct ApiServer {
 
 /// The token of the node at the beginning.
 pub(crate) const TOKEN: &str = "token-of-the-node";
+/// The token of a service proxy.
+const PROXY_TOKEN: &str = "token-of-the-proxy";
 
 impl ApiServer {
     /// Starts a server; None where there is no openssl for its certificates, so that the test is skipped.
@@ -563,7 +574,12 @@ impl ApiServer {
     /// Writes a kubeconfig with the node's token in a file, and returns its path.
     pub(crate) fn kubeconfig_with_token(&self) -> PathBuf {
         let token = self.authority.secret("token", TOKEN, 0o600);
-        self.kubeconfig(&json!({"tokenFile": token}))
+        self.kubeconfig("kubeconfig", &json!({"tokenFile": token}))
+    }
+
+    /// Writes a kubeconfig of a service proxy, and returns its path.
+    pub(crate) fn kubeconfig_of_proxy(&self) -> PathBuf {
+        self.kubeconfig("proxy-kubeconfig", &json!({"token": PROXY_TOKEN}))
     }
 
     /// Writes a kubeconfig with the node's certificate, and returns its path.
@@ -572,20 +588,18 @@ impl ApiServer {
             self.authority.path("node.pem"),
             self.authority.path("node.key"),
         );
-        self.kubeconfig(&json!({"client-certificate": certificate, "client-key": key}))
+        let user = json!({"client-certificate": certificate, "client-key": key});
+        self.kubeconfig("kubeconfig", &user)
     }
 
-    fn kubeconfig(&self, user: &Value) -> PathBuf {
+    fn kubeconfig(&self, name: &str, user: &Value) -> PathBuf {
         let cluster = json!({"server": format!("https://{}", self.address),
             "certificate-authority": self.authority.path("ca.pem")});
         let config = json!({"kind": "Config", "current-context": "c",
             "clusters": [{"name": "c", "cluster": cluster}],
             "users": [{"name": "c", "user": user}],
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}]});
-        PathBuf::from(
-            self.authority
-                .secret("kubeconfig", &config.to_string(), 0o600),
-        )
+        PathBuf::from(self.authority.secret(name, &config.to_string(), 0o600))
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {

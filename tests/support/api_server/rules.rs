@@ -145,6 +145,30 @@ fn refers(value: &Value, resource: &str, name: &str) -> bool {
     }
 }
 
+/// Checks who asks: a service proxy may read services and endpoint slices and nothing else, and a node no endpoint slices.
+pub(super) fn may_read_services(
+    is_proxy: bool,
+    method: &str,
+    parts: &[&str],
+) -> Result<(), Refusal> {
+    let resource = parts.last().copied().unwrap_or_default();
+    let user = match is_proxy {
+        true => "system:kube-proxy",
+        false => "system:node:edge",
+    };
+    let is_allowed = match is_proxy {
+        true => method == "GET" && ["services", "endpointslices"].contains(&resource),
+        false => resource != "endpointslices",
+    };
+    match is_allowed {
+        true => Ok(()),
+        false => Err((
+            403,
+            format!("{resource} is forbidden: User \"{user}\" cannot list resource \"{resource}\""),
+        )),
+    }
+}
+
 /// Checks that a node may read an object: by its name, and because one of its pods refers to it.
 pub(super) fn read_by_node<'p>(
     mut pods: impl Iterator<Item = &'p Value>,

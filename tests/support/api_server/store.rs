@@ -99,6 +99,8 @@ pub(super) struct Selection {
     pub(super) namespace: Option<String>,
     /// A field selector: `metadata.name` or `spec.nodeName` with its value.
     pub(super) field: Option<(String, String)>,
+    /// Labels that an object does not have.
+    pub(super) without_labels: Vec<String>,
 }
 
 impl Selection {
@@ -111,7 +113,9 @@ impl Selection {
                 object.pointer(&pointer).and_then(Value::as_str) == Some(value)
             }
         };
-        key.0 == self.resource && is_of_namespace && is_of_field
+        let has_label = |label: &String| !object["metadata"]["labels"][label].is_null();
+        let is_left_out = self.without_labels.iter().any(has_label);
+        key.0 == self.resource && is_of_namespace && is_of_field && !is_left_out
     }
 }
 

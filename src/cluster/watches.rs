@@ -1,26 +1,12 @@
-//! The watches of the link: a reflector each, with the request that it waits for.
+//! The watches of a thread that has a [`Client`]: a reflector each, with the request that it waits for.
 //!
 //! Invariants: a watch has at most one request under way. What is heard of another request than the last one is left out.
 
 use std::collections::BTreeMap;
 
-use crate::api::objects::ObjectKey;
+use super::client::{Client, Heard, RequestId};
+use super::reflector::{Action, Change, Input, Lines, Reflector, Selection};
 use crate::base::clock::{Moment, random_fraction};
-use crate::cluster::client::{Client, Heard, RequestId};
-use crate::cluster::reflector::{Action, Change, Input, Lines, Reflector, Selection};
-
-/// The objects that a watch is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Watched {
-    /// The Node object of this node.
-    Node,
-    /// The pods of this node.
-    Pods,
-    /// A ConfigMap or Secret that pods use.
-    Object(ObjectKey),
-    /// The services of a namespace, for the variables of its pods.
-    Services(String),
-}
 
 /// A reflector with the request that it waits for.
 struct Watch {
@@ -29,12 +15,18 @@ struct Watch {
     request: Option<RequestId>,
 }
 
-/// All watches.
-#[derive(Default)]
-pub(super) struct Watches(BTreeMap<Watched, Watch>);
+/// All watches of a thread. `W` says what a watch is about.
+pub(super) struct Watches<W>(BTreeMap<W, Watch>);
 
-impl Watches {
-    pub(super) fn add(&mut self, what: Watched, selection: Selection) {
+impl<W> Default for Watches<W> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<W: Clone + Ord> Watches<W> {
+    /// Begins a watch.
+    pub(super) fn add(&mut self, what: W, selection: Selection) {
         let watch = Watch {
             reflector: Reflector::new(selection),
             lines: Lines::default(),
@@ -44,7 +36,7 @@ impl Watches {
     }
 
     /// Ends a watch.
-    pub(super) fn remove(&mut self, what: &Watched, client: &mut Client) {
+    pub(super) fn remove(&mut self, what: &W, client: &mut Client) {
         let watch = self.0.remove(what);
         if let Some(request) = watch.and_then(|watch| watch.request) {
             client.close(request);
@@ -56,16 +48,16 @@ impl Watches {
         self.0.len()
     }
 
-    pub(super) fn has(&self, what: &Watched) -> bool {
+    pub(super) fn has(&self, what: &W) -> bool {
         self.0.contains_key(what)
     }
 
-    pub(super) fn is_synced(&self, what: &Watched) -> bool {
+    pub(super) fn is_synced(&self, what: &W) -> bool {
         self.0.get(what).is_some_and(|w| w.reflector.is_synced())
     }
 
     /// Sends the requests that are due.
-    pub(super) fn tick(&mut self, now: Moment, client: &mut Client) -> Vec<(Watched, Change)> {
+    pub(super) fn tick(&mut self, now: Moment, client: &mut Client) -> Vec<(W, Change)> {
         let mut changes = Vec::new();
         for (what, watch) in &mut self.0 {
             if now >= watch.reflector.deadline() {
@@ -84,7 +76,7 @@ impl Watches {
         id: RequestId,
         heard: &Heard,
         client: &mut Client,
-        each: &mut dyn FnMut(Watched, Change),
+        each: &mut dyn FnMut(W, Change),
     ) -> bool {
         let mut watches = self.0.iter_mut();
         let Some((what, watch)) = watches.find(|(_, watch)| watch.request == Some(id)) else {
