@@ -43,6 +43,12 @@ impl<W: Clone + Ord> Watches<W> {
         }
     }
 
+    /// Returns what the watch is about that waits for this request.
+    pub(super) fn of(&self, id: RequestId) -> Option<&W> {
+        let mut watches = self.0.iter();
+        Some(watches.find(|(_, watch)| watch.request == Some(id))?.0)
+    }
+
     /// The number of watches.
     pub(super) fn len(&self) -> usize {
         self.0.len()

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::support::api_server::ApiServer;
 use crate::support::bridged::{ask, configure, namespace, nft, on_the_bridge};
 use crate::support::daemon::{Day, NODE};
-use crate::support::netns::{MACHINE, Netns, OUTSIDE};
+use crate::support::netns::{MACHINE, Netns, OUTSIDE, ip, try_ip};
 use crate::support::wait_until;
 
 const CLUSTER_IP: &str = "10.43.0.50";
@@ -144,6 +144,11 @@ fn the_services_of_a_cluster_lead_where_its_slices_say_in_userspace() {
 
 fn where_slices_say(mode: &str) {
     as_proxy(mode, |cluster, day, outside| {
+        // The node's own processes reach services without a default route.
+        ip("route del default");
+        let range =
+            |range: &str| json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": [range]}});
+        cluster.put("servicecidrs", range("10.43.0.0/16"));
         create(cluster, "a", member(day, "a"));
         let local = ready(cluster, "a");
         let remote = endpoint(OUTSIDE.parse().unwrap(), "other", "r");
@@ -160,11 +165,11 @@ fn where_slices_say(mode: &str) {
         assert_eq!(inside.run(|| answers(web())), names(&["a", "remote"]));
         let node_port = SocketAddr::new(MACHINE.parse().unwrap(), NODE_PORT);
         assert_eq!(outside.run(|| answers(node_port)), names(&["a", "remote"]));
+        let nobodys = SocketAddr::new("10.43.0.99".parse().unwrap(), 8000);
+        let refused = ask(nobodys).unwrap_err().kind();
+        assert_eq!(refused, ErrorKind::ConnectionRefused);
         let shown = day.says(&["describe", "svc", "web"]);
-        assert!(
-            shown.contains(CLUSTER_IP) && shown.contains("10.43.0.50"),
-            "{shown}"
-        );
+        assert!(shown.contains(CLUSTER_IP), "{shown}");
 
         // The control plane's word counts, whatever the node knows of its pod.
         cluster.put("endpointslices", slice(&[remote]));
@@ -174,6 +179,12 @@ fn where_slices_say(mode: &str) {
             shown.contains("no EndpointSlice of the cluster names it"),
             "{shown}"
         );
+        let has_route = |range| try_ip("route show table all").1.contains(range);
+        assert!(has_route("10.43.0.0/16"));
+        cluster.put("servicecidrs", range("10.43.0.0/24"));
+        wait_until("the route to the other range", || {
+            has_route("10.43.0.0/24") && !has_route("10.43.0.0/16")
+        });
         cluster.remove("services", "default", "web");
         wait_until("the service to be gone", || {
             day.says(&["get", "services", "-A", "-o", "name"])
@@ -278,7 +289,11 @@ fn an_identity_without_the_right_is_told_what_it_needs() {
         day.start();
         let why = "User \"system:node:edge\" cannot list resource \"endpointslices\"; bind the ClusterRole system:node-proxier to the \
                    user of proxyKubeconfig";
-        wait_until("the reason", || day.log().contains(why));
+        let no_ranges = "the API server says no ranges of service addresses (status 403)";
+        wait_until("the reasons", || {
+            let log = day.log();
+            log.contains(why) && log.contains(no_ranges)
+        });
         // Host ports do not wait for it.
         let mut spec = member(day, "a");
         spec["containers"][0]["ports"] = json!([{"containerPort": 80, "hostPort": 8081}]);

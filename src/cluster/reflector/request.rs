@@ -86,6 +86,14 @@ impl Selection {
         }
     }
 
+    /// Returns the selection of the ranges of service addresses.
+    pub fn service_cidrs() -> Self {
+        Self {
+            reader: Reader::ServiceProxy,
+            ..Self::informer("/apis/networking.k8s.io/v1/servicecidrs", String::new())
+        }
+    }
+
     /// Returns the selection of one runtime class, which need not exist. A kubelet watches all of them.
     pub fn runtime_class(name: &str) -> Self {
         Self {

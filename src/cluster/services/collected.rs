@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::api::decode;
-use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind};
+use crate::api::objects::{ObjectContent, ObjectKey, ObjectKind};
+use crate::api::service::{Cidr, EndpointSlice, Service};
 use crate::base::json;
 use crate::cluster::reflector::Change;
 use crate::net::services::inputs::{Authority, ServiceObjects};
@@ -22,18 +23,13 @@ pub(super) enum Collection {
     Services,
     /// All endpoint slices.
     Slices,
+    /// The ranges of service addresses.
+    ServiceCidrs,
 }
 
 impl Collection {
-    /// Both collections.
-    pub(super) const ALL: [Self; 2] = [Self::Services, Self::Slices];
-
-    fn kind(self) -> ObjectKind {
-        match self {
-            Self::Services => ObjectKind::Service,
-            Self::Slices => ObjectKind::EndpointSlice,
-        }
-    }
+    /// The collections without which no service is served.
+    pub(super) const NEEDED: [Self; 2] = [Self::Services, Self::Slices];
 }
 
 /// The objects as texts, for the disk.
@@ -42,166 +38,211 @@ impl Collection {
 pub(super) struct Texts {
     services: Vec<Arc<str>>,
     slices: Vec<Arc<str>>,
+    /// The ranges by the names of their objects.
+    service_cidrs: BTreeMap<String, Vec<Cidr>>,
 }
 
 /// An object, with the part of its text that a proxy reads.
-struct Known {
+struct Known<T> {
     text: Arc<str>,
     /// None if the text cannot be decoded.
-    content: Option<ObjectContent>,
+    content: Option<Arc<T>>,
 }
 
-/// All services and endpoint slices.
+/// The place of an object in its collection: namespace and name.
+type Place = (String, String);
+
+/// All services, endpoint slices and ranges of service addresses.
 #[derive(Default)]
-pub(super) struct Collected(BTreeMap<ObjectKey, Known>);
+pub(super) struct Collected {
+    services: BTreeMap<Place, Known<Service>>,
+    slices: BTreeMap<Place, Known<EndpointSlice>>,
+    service_cidrs: BTreeMap<Place, Vec<Cidr>>,
+}
 
 impl Collected {
     /// Takes what an earlier daemon has kept.
     pub(super) fn restored(texts: &Texts) -> Self {
         let mut collected = Self::default();
-        let all = [
-            (Collection::Services, &texts.services),
-            (Collection::Slices, &texts.slices),
-        ];
-        for (collection, texts) in all {
-            for text in texts {
-                if let Ok(object) = json::from_slice(text.as_bytes()) {
-                    collected.put(collection, object);
-                }
-            }
-        }
+        let objects = |texts: &[Arc<str>]| -> Vec<Value> {
+            let texts = texts.iter();
+            texts
+                .filter_map(|text| json::from_slice(text.as_bytes()).ok())
+                .collect()
+        };
+        collected.observe(
+            Collection::Services,
+            Change::Replaced(objects(&texts.services)),
+        );
+        collected.observe(Collection::Slices, Change::Replaced(objects(&texts.slices)));
+        let ranges = texts.service_cidrs.iter();
+        let placed = ranges.map(|(name, ranges)| ((String::new(), name.clone()), ranges.clone()));
+        collected.service_cidrs = placed.collect();
         collected
     }
 
     /// Takes a change. Returns true if it makes a difference to a proxy.
     pub(super) fn observe(&mut self, collection: Collection, change: Change) -> bool {
-        match change {
-            Change::Added(object) | Change::Modified(object) => self.put(collection, object),
-            Change::Deleted(object) => {
-                let key = key_of(collection, &object);
-                key.is_some_and(|key| self.0.remove(&key).is_some())
-            }
-            Change::Replaced(objects) => {
-                let keys = objects.iter().filter_map(|o| key_of(collection, o));
-                let there: BTreeSet<ObjectKey> = keys.collect();
-                let before = self.0.len();
-                let kind = collection.kind();
-                self.0
-                    .retain(|key, _| key.kind != kind || there.contains(key));
-                let mut has_changed = self.0.len() != before;
-                for object in objects {
-                    has_changed |= self.put(collection, object);
-                }
-                has_changed
-            }
+        match collection {
+            Collection::Services => apply(&mut self.services, change, service),
+            Collection::Slices => apply(&mut self.slices, change, slice),
+            Collection::ServiceCidrs => apply(&mut self.service_cidrs, change, ranges),
         }
-    }
-
-    fn put(&mut self, collection: Collection, object: Value) -> bool {
-        let Some(key) = key_of(collection, &object) else {
-            return false;
-        };
-        let object = read_part(collection, object);
-        let text: Arc<str> = object.to_string().into();
-        if self.0.get(&key).is_some_and(|known| known.text == text) {
-            return false;
-        }
-        let content = decoded(collection, object)
-            .inspect_err(|e| log::warn!("{key} of the API server is not served: {}", e.one_line()));
-        let known = Known {
-            text,
-            content: content.ok(),
-        };
-        self.0.insert(key, known);
-        true
     }
 
     /// Returns the objects for the thread `proxy`.
     pub(super) fn objects(&self, authority: Authority) -> ServiceObjects {
-        let mut objects = ServiceObjects {
+        ServiceObjects {
             authority,
-            ..ServiceObjects::default()
-        };
-        for (key, known) in &self.0 {
-            match &known.content {
-                Some(ObjectContent::Service(service)) => {
-                    objects.services.push((key.clone(), service.clone()));
-                }
-                Some(ObjectContent::EndpointSlice(slice)) => {
-                    objects.slices.push((key.clone(), slice.clone()));
-                }
-                _ => {}
-            }
+            service_cidrs: self.ranges(),
+            services: keyed(ObjectKind::Service, &self.services),
+            slices: keyed(ObjectKind::EndpointSlice, &self.slices),
         }
-        objects
     }
 
     /// Returns the objects as texts.
     pub(super) fn texts(&self) -> Texts {
-        let of = |kind: ObjectKind| {
-            let all = self.0.iter().filter(move |(key, _)| key.kind == kind);
-            all.map(|(_, known)| known.text.clone()).collect()
-        };
         Texts {
-            services: of(ObjectKind::Service),
-            slices: of(ObjectKind::EndpointSlice),
+            services: self.services.values().map(|k| k.text.clone()).collect(),
+            slices: self.slices.values().map(|k| k.text.clone()).collect(),
+            service_cidrs: {
+                let all = self.service_cidrs.iter();
+                all.map(|((_, name), ranges)| (name.clone(), ranges.clone()))
+                    .collect()
+            },
+        }
+    }
+
+    /// Returns the ranges of service addresses, each once.
+    fn ranges(&self) -> Vec<Cidr> {
+        let ranges = self.service_cidrs.values().flatten().copied();
+        let ranges: BTreeSet<Cidr> = ranges.collect();
+        ranges.into_iter().collect()
+    }
+}
+
+/// Makes a change in a collection. `read` reads an object, beside what is known of it; it returns None if that is the same.
+/// Returns true if something has changed.
+fn apply<T>(
+    collection: &mut BTreeMap<Place, T>,
+    change: Change,
+    read: impl Fn(Option<&T>, Value) -> Option<T>,
+) -> bool {
+    let put = |collection: &mut BTreeMap<Place, T>, object: Value| {
+        let place = place_of(&object);
+        let new = read(collection.get(&place), object);
+        new.map(|new| collection.insert(place, new)).is_some()
+    };
+    match change {
+        Change::Added(object) | Change::Modified(object) => put(collection, object),
+        Change::Deleted(object) => collection.remove(&place_of(&object)).is_some(),
+        Change::Replaced(objects) => {
+            let there: BTreeSet<Place> = objects.iter().map(place_of).collect();
+            let before = collection.len();
+            collection.retain(|place, _| there.contains(place));
+            let mut has_changed = collection.len() != before;
+            for object in objects {
+                has_changed |= put(collection, object);
+            }
+            has_changed
         }
     }
 }
 
-fn key_of(collection: Collection, object: &Value) -> Option<ObjectKey> {
-    let text = |field: &str| object["metadata"][field].as_str();
-    Some(ObjectKey::new(
-        collection.kind(),
-        text("namespace")?,
-        text("name")?,
-    ))
+fn place_of(object: &Value) -> Place {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    (text("namespace").to_owned(), text("name").to_owned())
 }
 
-fn decoded(collection: Collection, object: Value) -> Result<ObjectContent, decode::DecodeError> {
+/// Returns the objects of a collection that could be decoded, with their keys.
+fn keyed<T>(kind: ObjectKind, all: &BTreeMap<Place, Known<T>>) -> Vec<(ObjectKey, Arc<T>)> {
+    let decoded = all.iter().filter_map(|((namespace, name), known)| {
+        let key = ObjectKey::new(kind, namespace, name);
+        Some((key, known.content.clone()?))
+    });
+    decoded.collect()
+}
+
+fn ranges(known: Option<&Vec<Cidr>>, object: Value) -> Option<Vec<Cidr>> {
+    let texts = object["spec"]["cidrs"].as_array().into_iter().flatten();
+    let ranges = texts.filter_map(|text| Cidr::of_text(text.as_str()?));
+    let ranges: Vec<Cidr> = ranges.collect();
+    (known != Some(&ranges)).then_some(ranges)
+}
+
+fn service(known: Option<&Known<Service>>, object: Value) -> Option<Known<Service>> {
+    let of_metadata = [
+        "name",
+        "namespace",
+        "labels",
+        "annotations",
+        "creationTimestamp",
+    ];
+    let object = part_that_is_read(object, &["spec", "status"], &of_metadata);
     let created = object["metadata"]["creationTimestamp"].clone();
-    let LocalObject { content, .. } = decode::api_object(collection.kind(), object)?;
-    Ok(match content {
-        ObjectContent::Service(mut service) => {
-            Arc::make_mut(&mut service).created = serde_json::from_value(created).ok();
-            ObjectContent::Service(service)
-        }
-        other => other,
+    read(known, ObjectKind::Service, object, |content| {
+        let ObjectContent::Service(mut service) = content else {
+            return None;
+        };
+        Arc::make_mut(&mut service).created = serde_json::from_value(created).ok();
+        Some(service)
     })
 }
 
-/// Returns the part of an object that a proxy reads. A cluster may have thousands of these objects, and their texts stay in
-/// memory.
-fn read_part(collection: Collection, mut object: Value) -> Value {
-    let (fields, of_metadata): (&[&str], &[&str]) = match collection {
-        Collection::Services => (
-            &["spec", "status"],
-            &[
-                "name",
-                "namespace",
-                "labels",
-                "annotations",
-                "creationTimestamp",
-            ],
-        ),
-        Collection::Slices => (
-            &["addressType", "endpoints", "ports"],
-            &["name", "namespace", "labels"],
-        ),
-    };
-    let mut metadata = part(&mut object["metadata"], of_metadata);
-    if let Some(annotations) = metadata
-        .get_mut("annotations")
-        .and_then(Value::as_object_mut)
-    {
-        annotations.shift_remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
+fn slice(known: Option<&Known<EndpointSlice>>, object: Value) -> Option<Known<EndpointSlice>> {
+    let fields = ["addressType", "endpoints", "ports"];
+    let mut object = part_that_is_read(object, &fields, &["name", "namespace", "labels"]);
     let endpoints = object.get_mut("endpoints").and_then(Value::as_array_mut);
     for endpoint in endpoints.into_iter().flatten() {
         if let Some(endpoint) = endpoint.as_object_mut() {
             endpoint
                 .retain(|field, _| !["hints", "zone", "deprecatedTopology"].contains(&&**field));
         }
+    }
+    read(
+        known,
+        ObjectKind::EndpointSlice,
+        object,
+        |content| match content {
+            ObjectContent::EndpointSlice(slice) => Some(slice),
+            _ => None,
+        },
+    )
+}
+
+/// Decodes an object; None if it is as it was.
+fn read<T>(
+    known: Option<&Known<T>>,
+    kind: ObjectKind,
+    object: Value,
+    of: impl FnOnce(ObjectContent) -> Option<Arc<T>>,
+) -> Option<Known<T>> {
+    let text: Arc<str> = object.to_string().into();
+    if known.is_some_and(|known| known.text == text) {
+        return None;
+    }
+    let content = match decode::api_object(kind, object) {
+        Ok(object) => of(object.content),
+        Err(e) => {
+            log::warn!(
+                "an object of the API server is not served: {}",
+                e.one_line()
+            );
+            None
+        }
+    };
+    Some(Known { text, content })
+}
+
+/// Returns the part of an object that a proxy reads. A cluster may have thousands of these objects, and their texts stay in
+/// memory.
+fn part_that_is_read(mut object: Value, fields: &[&str], of_metadata: &[&str]) -> Value {
+    let mut metadata = part(&mut object["metadata"], of_metadata);
+    if let Some(annotations) = metadata
+        .get_mut("annotations")
+        .and_then(Value::as_object_mut)
+    {
+        annotations.shift_remove("kubectl.kubernetes.io/last-applied-configuration");
     }
     let mut read = part(&mut object, fields);
     read.insert("metadata".to_owned(), metadata.into());
@@ -280,6 +321,32 @@ mod tests {
         let gone = slice("x", "10.0.0.1", "2");
         assert!(collected.observe(Collection::Slices, Change::Deleted(gone)));
         assert_eq!(names(&collected), ["b"]);
+    }
+
+    #[test]
+    fn ranges_of_service_addresses_are_said_once() {
+        let range = |name: &str, cidrs: &[&str]| json!({"metadata": {"name": name}, "spec": {"cidrs": cidrs}});
+        let mut collected = Collected::default();
+        let all = vec![
+            range("kubernetes", &["10.43.0.0/16", "fd00:43::/112"]),
+            range("more", &["10.44.0.0/16", "10.43.0.0/16"]),
+        ];
+        assert!(collected.observe(Collection::ServiceCidrs, Change::Replaced(all)));
+        let texts = |collected: &Collected| {
+            let ranges = collected.objects(Authority::ControlPlane).service_cidrs;
+            ranges.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            texts(&collected),
+            ["10.43.0.0/16", "10.44.0.0/16", "fd00:43::/112"]
+        );
+        let mut again = Collected::restored(&collected.texts());
+        assert_eq!(texts(&again), texts(&collected));
+        let same = Change::Modified(range("more", &["10.44.0.0/16", "10.43.0.0/16"]));
+        assert!(!again.observe(Collection::ServiceCidrs, same));
+        let fewer = vec![range("kubernetes", &["10.43.0.0/16"])];
+        again.observe(Collection::ServiceCidrs, Change::Replaced(fewer));
+        assert_eq!(texts(&again), ["10.43.0.0/16"]);
     }
 
     #[test]

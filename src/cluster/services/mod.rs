@@ -18,8 +18,8 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, TryRecvError, bounded};
 
 use self::collected::{Collected, Collection};
-use super::client::{Client, LinkChange};
-use super::reflector::Selection;
+use super::client::{Client, Heard, LinkChange, RequestId};
+use super::reflector::{Change, Selection};
 use super::watches::Watches;
 use crate::base::bell::Bell;
 use crate::base::clock::Moment;
@@ -148,6 +148,9 @@ impl State {
         self.bell.still();
         let mut changes = Vec::new();
         for (id, heard) in self.client.turn(now) {
+            if self.gives_up_ranges(id, &heard) {
+                continue;
+            }
             let mut each = |what, change| changes.push((what, change));
             self.watches
                 .hear(now, id, &heard, &mut self.client, &mut each);
@@ -161,6 +164,28 @@ impl State {
         }
         self.hand_on(now);
         self.keep(now);
+    }
+
+    /// Gives up the ranges of service addresses where there are none to be read. Nothing depends on them but refusals and the
+    /// node's own way to services.
+    fn gives_up_ranges(&mut self, id: RequestId, heard: &Heard) -> bool {
+        let Heard::Refused {
+            code: code @ (403 | 404),
+            ..
+        } = heard
+        else {
+            return false;
+        };
+        let is_of_ranges = self.watches.of(id) == Some(&Collection::ServiceCidrs);
+        if is_of_ranges {
+            log::info!(
+                "the API server says no ranges of service addresses (status {code}): addresses that no service has are not refused"
+            );
+            let (what, nothing) = (Collection::ServiceCidrs, Change::Replaced(Vec::new()));
+            self.watches.remove(&what, &mut self.client);
+            self.has_changed |= self.collected.observe(what, nothing);
+        }
+        is_of_ranges
     }
 
     fn wait(&self, pulse: &Pulse) {
@@ -194,7 +219,7 @@ impl State {
 
     /// Hands the services on if they have changed, or if the API server has fallen silent or spoken again.
     fn hand_on(&mut self, now: Moment) {
-        let mut all = Collection::ALL.iter();
+        let mut all = Collection::NEEDED.iter();
         let are_said = all.all(|what| self.watches.is_synced(what));
         let authority = match are_said && self.client.is_connected() {
             true => Authority::ControlPlane,
@@ -262,6 +287,7 @@ fn watches() -> Watches<Collection> {
     let mut watches = Watches::default();
     watches.add(Collection::Services, Selection::proxied_services());
     watches.add(Collection::Slices, Selection::proxied_slices());
+    watches.add(Collection::ServiceCidrs, Selection::service_cidrs());
     watches
 }
 

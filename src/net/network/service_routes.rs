@@ -61,7 +61,8 @@ fn is_inside(route: &Route, range: Cidr) -> bool {
 fn overlap(range: Cidr, other: &Route, links: &[Link]) -> io::Error {
     let link = links.iter().find(|l| l.index == other.interface);
     io::Error::other(format!(
-        "serviceCIDR {range} overlaps {}, which the node reaches through {}; give serviceCIDR another range in the configuration",
+        "the range of services {range} overlaps {}, which the node reaches through {}; give serviceCIDR another range in the \
+         configuration, or in a cluster the network another one",
         other.destination,
         link.map_or("no interface", |l| &l.name)
     ))

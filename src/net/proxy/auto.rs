@@ -7,6 +7,7 @@
 //! process of podprobe.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -60,7 +61,7 @@ pub struct Deps {
     pub loopback_only: bool,
     /// The id of this installation, a part of the names of tables ([`crate::base::paths::Layout::id`]).
     pub id: String,
-    /// The ranges in `serviceCIDR`.
+    /// The ranges to which an earlier daemon may have left routes: those in `serviceCIDR`.
     pub service_cidrs: Vec<Cidr>,
     /// The client that starts and reaches the process of the role `proxy`.
     pub role: ProxyRole,
@@ -76,7 +77,8 @@ pub struct Auto {
     role: UserspaceProxy,
     /// The part of the table that the process serves.
     of_role: ServiceTable,
-    service_cidrs: Vec<Cidr>,
+    /// The ranges to which podprobe's routes lead.
+    routed: Vec<Cidr>,
 }
 
 impl Auto {
@@ -100,7 +102,7 @@ impl Auto {
             is_clean,
             role: UserspaceProxy::new(deps.role, Options::default()),
             of_role: ServiceTable::default(),
-            service_cidrs: deps.service_cidrs,
+            routed: deps.service_cidrs,
         }
     }
 
@@ -115,7 +117,7 @@ impl Auto {
         let mut applied = self.filter()?.apply(table)?;
         // The route comes after the table. Otherwise connections that use the route before the table exists
         // would be tracked without translation.
-        if let Err(e) = service_routes::ensure(&self.service_cidrs, To::PacketFilter) {
+        if let Err(e) = self.route(&table.service_cidrs, To::PacketFilter) {
             // A missing route affects only the node's own processes, so the failure is only a warning.
             applied.warn(e.to_string());
         }
@@ -127,15 +129,17 @@ impl Auto {
     fn remove_from_filter(&mut self) -> Result<bool, ProxyError> {
         let removed = self.filter()?.remove()?;
         if removed {
-            self.remove_routes(To::PacketFilter);
+            remove_routes(&self.routed, To::PacketFilter);
         }
         Ok(removed)
     }
 
-    fn remove_routes(&self, to: To) {
-        if let Err(e) = service_routes::remove(&self.service_cidrs, to) {
-            log::warn!("services: cannot remove the route to serviceCIDR: {e}");
-        }
+    /// Makes routes lead to these ranges, and to no others.
+    fn route(&mut self, ranges: &[Cidr], to: To) -> io::Result<()> {
+        let mut old = std::mem::replace(&mut self.routed, ranges.to_vec());
+        old.retain(|range| !ranges.contains(range));
+        remove_routes(&old, to);
+        service_routes::ensure(ranges, to)
     }
 
     /// Returns the part of a table that the process serves. If the packet filter is used, this part has only the
@@ -199,7 +203,7 @@ impl Auto {
             host_ports: HostPorts::All,
             ..Options::default()
         });
-        let routed = service_routes::ensure(&self.service_cidrs, To::Listeners);
+        let routed = self.route(&table.service_cidrs, To::Listeners);
         let mut applied = self.role.apply(table)?;
         if let Err(e) = routed {
             applied.warn(e.to_string());
@@ -210,9 +214,15 @@ impl Auto {
     fn remove_from_role(&mut self) -> Result<bool, ProxyError> {
         let removed = self.role.remove()?;
         if removed && !self.uses_filter {
-            self.remove_routes(To::Listeners);
+            remove_routes(&self.routed, To::Listeners);
         }
         Ok(removed)
+    }
+}
+
+fn remove_routes(ranges: &[Cidr], to: To) {
+    if let Err(e) = service_routes::remove(ranges, to) {
+        log::warn!("services: cannot remove the route to their addresses: {e}");
     }
 }
 
@@ -240,7 +250,7 @@ impl DataPath for Auto {
         }
         let mut applied = self.apply_in_filter(table)?;
         if !self.is_clean {
-            self.remove_routes(To::Listeners);
+            remove_routes(&self.routed, To::Listeners);
             self.is_clean = true;
         }
         // Services are in force already, so failures of the process are only warnings.

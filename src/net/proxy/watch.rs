@@ -423,6 +423,12 @@ impl Watch {
         let mut addresses = network::node_addresses();
         addresses.retain(|ip| !own.contains(ip));
         let families = self.families();
+        let service_cidrs = match objects.authority {
+            Authority::Node => self.deps.settings.service_cidrs.clone(),
+            Authority::ControlPlane | Authority::SilentControlPlane => {
+                objects.service_cidrs.clone()
+            }
+        };
         let pod_cidrs = self.deps.settings.pod_cidrs.get();
         let (built, names) = with_inputs(&objects, &assigned, |services, slices| {
             let inputs = Inputs {
@@ -435,7 +441,7 @@ impl Watch {
                     addresses: &addresses,
                     own_ports: &self.deps.settings.own_ports,
                     pod_cidrs: &pod_cidrs,
-                    service_cidrs: &self.deps.settings.service_cidrs,
+                    service_cidrs: &service_cidrs,
                     families: &families,
                 },
             };

@@ -30,6 +30,8 @@ pub enum Authority {
 pub struct ServiceObjects {
     /// The party whose objects these are.
     pub authority: Authority,
+    /// The ranges of service addresses, if the authority is a control plane. Otherwise the configuration has them.
+    pub service_cidrs: Vec<Cidr>,
     /// The services with their keys, sorted by key.
     pub services: Vec<(ObjectKey, Arc<Service>)>,
     /// The endpoint slices with their keys, sorted by key. A slice that mirrors an Endpoints object has the key of that

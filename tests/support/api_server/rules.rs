@@ -145,7 +145,8 @@ fn refers(value: &Value, resource: &str, name: &str) -> bool {
     }
 }
 
-/// Checks who asks: a service proxy may read services and endpoint slices and nothing else, and a node no endpoint slices.
+/// Checks who asks: a service proxy may read what services are made of and nothing else, and a node
+/// only the services of it.
 pub(super) fn may_read_services(
     is_proxy: bool,
     method: &str,
@@ -157,8 +158,10 @@ pub(super) fn may_read_services(
         false => "system:node:edge",
     };
     let is_allowed = match is_proxy {
-        true => method == "GET" && ["services", "endpointslices"].contains(&resource),
-        false => resource != "endpointslices",
+        true => {
+            method == "GET" && ["services", "endpointslices", "servicecidrs"].contains(&resource)
+        }
+        false => !["endpointslices", "servicecidrs"].contains(&resource),
     };
     match is_allowed {
         true => Ok(()),
