@@ -194,7 +194,7 @@ fn pod(mut raw: Value, origin: &PodOrigin, findings: &mut Findings) -> DecodedPo
     {
         findings.add_error(&error);
     }
-    warnings.extend(advice::advice(&as_written, &pod));
+    warnings.extend(advice::advice(&as_written, &pod, origin.source()));
     DecodedPod {
         pod,
         warnings: at_most(warnings, error::MOST, "fields are not acted on"),

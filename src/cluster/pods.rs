@@ -36,7 +36,7 @@ pub struct PodsChanged {
     pub set: Option<Vec<Arc<Pod>>>,
     /// Pods that are newly refused, or refused for another reason, or newly deleted.
     pub refused: Vec<RefusedPod>,
-    /// Warnings about fields of new versions that podprobe does not act on, each with its pod.
+    /// Warnings about fields that podprobe does not act on, each with its pod. A new version of a pod says no warning again.
     pub warnings: Vec<(PodRef, String)>,
     /// True if a mirror pod has changed.
     pub mirrors: bool,
@@ -52,6 +52,8 @@ struct Known {
     /// Version of the pod that this node can run.
     pod: Option<Arc<Pod>>,
     refused: Option<RefusedPod>,
+    /// Warnings about the last version, which have been said.
+    warnings: Vec<String>,
 }
 
 /// The pods that are bound to this node.
@@ -158,6 +160,7 @@ impl ApiPods {
                 created,
                 pod: before.pod.clone(),
                 refused: before.refused.clone(),
+                warnings: before.warnings.clone(),
             };
             self.pods.insert(uid, same);
             return false;
@@ -167,13 +170,17 @@ impl ApiPods {
             name: text("name").into(),
             uid: uid.clone(),
         };
-        let (before, was_refused) = before.map_or((None, None), |b| (b.pod, b.refused));
+        let (before, was_refused, warned) = before.map_or_else(Default::default, |before| {
+            (before.pod, before.refused, before.warnings)
+        });
+        let mut warnings = Vec::new();
         let deletion = Deletion::of(&object);
         let (pod, refused) = match decode::api_pod(object, &self.node_name) {
             Ok(decoded) => {
-                let warnings = decoded.warnings.into_iter();
-                let warnings = warnings.map(|text| (reference.clone(), text));
-                changed.warnings.extend(warnings);
+                warnings = decoded.warnings;
+                let new = warnings.iter().filter(|text| !warned.contains(text));
+                let new = new.map(|text| (reference.clone(), text.clone()));
+                changed.warnings.extend(new);
                 (Some(Arc::new(decoded.pod)), None)
             }
             Err(reason) => {
@@ -198,6 +205,7 @@ impl ApiPods {
             created,
             pod,
             refused,
+            warnings,
         };
         self.pods.insert(uid, known);
         has_set

@@ -40,7 +40,7 @@ pub(super) fn drop_server_fields(raw: &mut Value, source: PodSource) -> Vec<Stri
 }
 
 /// Returns advice on a valid pod. `as_written` is the object without its defaults.
-pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
+pub(super) fn advice(as_written: &Value, pod: &Pod, source: PodSource) -> Vec<String> {
     let mut warnings = Vec::new();
     let node = as_written
         .pointer("/spec/nodeName")
@@ -52,7 +52,10 @@ pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
             pod.spec.node_name
         ));
     }
-    warnings.extend(spec_advice(&as_written["spec"]));
+    // In a cluster the control plane acts on them.
+    if source != PodSource::Api {
+        warnings.extend(spec_advice(&as_written["spec"]));
+    }
     for listed in pod.spec.listed() {
         let (path, container) = (listed.path(), listed.container);
         let written = as_written

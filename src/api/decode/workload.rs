@@ -121,7 +121,7 @@ fn judge(workload: &Workload, findings: &mut Findings) {
 fn template_advice(workload: &Workload, as_written: &Value, origin: &PodOrigin) -> Vec<String> {
     let mut pod = checked_pod(workload);
     pod.spec_mut().node_name = origin.node_name().to_owned();
-    let advice = super::advice::advice(as_written, &pod);
+    let advice = super::advice::advice(as_written, &pod, PodSource::Controller);
     within(workload.kind().template_path(), advice)
 }
 

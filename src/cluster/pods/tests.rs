@@ -248,3 +248,22 @@ fn a_pod_that_runs_goes_on_after_an_edit_that_cannot_be_run_and_can_be_deleted()
     let changed = node.pods.apply(Change::Modified(good("a", "4")));
     assert_eq!((changed.refused.len(), node.pods.refused().count()), (0, 0));
 }
+
+#[test]
+fn a_warning_is_said_once_and_not_about_what_the_control_plane_acts_on() {
+    let version = |version: &str, protocol: &str| {
+        let mut pod = good("a", version);
+        pod["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+        pod["spec"]["priority"] = 7.into();
+        pod["spec"]["priorityClassName"] = "high".into();
+        pod["spec"]["containers"][0]["ports"] =
+            json!([{"containerPort": 80, "hostPort": 80, "protocol": protocol}]);
+        pod
+    };
+    let mut pods = ApiPods::new("node1");
+    let mut warnings = |change| pods.apply(change).warnings.len();
+    assert_eq!(warnings(Change::Replaced(vec![version("1", "SCTP")])), 1);
+    assert_eq!(warnings(Change::Modified(version("2", "SCTP"))), 0);
+    assert_eq!(warnings(Change::Modified(version("3", "TCP"))), 0);
+    assert_eq!(warnings(Change::Modified(version("4", "SCTP"))), 1);
+}
