@@ -2,8 +2,6 @@
 //!
 //! Invariants: a watch has at most one request under way. What is heard of another request than the last one is left out.
 
-use std::collections::BTreeMap;
-
 use super::client::{Client, Heard, RequestId};
 use super::reflector::{Action, Change, Input, Lines, Reflector, Selection};
 use crate::base::clock::{Moment, random_fraction};
@@ -16,15 +14,15 @@ struct Watch {
 }
 
 /// All watches of a thread. `W` says what a watch is about.
-pub(super) struct Watches<W>(BTreeMap<W, Watch>);
+pub(super) struct Watches<W>(Vec<(W, Watch)>);
 
 impl<W> Default for Watches<W> {
     fn default() -> Self {
-        Self(BTreeMap::new())
+        Self(Vec::new())
     }
 }
 
-impl<W: Clone + Ord> Watches<W> {
+impl<W: Clone + PartialEq> Watches<W> {
     /// Begins a watch.
     pub(super) fn add(&mut self, what: W, selection: Selection) {
         let watch = Watch {
@@ -32,21 +30,24 @@ impl<W: Clone + Ord> Watches<W> {
             lines: Lines::default(),
             request: None,
         };
-        self.0.insert(what, watch);
+        self.0.push((what, watch));
     }
 
     /// Ends a watch.
     pub(super) fn remove(&mut self, what: &W, client: &mut Client) {
-        let watch = self.0.remove(what);
-        if let Some(request) = watch.and_then(|watch| watch.request) {
-            client.close(request);
-        }
+        self.0.retain(|(other, watch)| {
+            if let Some(request) = watch.request.filter(|_| other == what) {
+                client.close(request);
+            }
+            other != what
+        });
     }
 
     /// Returns what the watch is about that waits for this request.
     pub(super) fn of(&self, id: RequestId) -> Option<&W> {
         let mut watches = self.0.iter();
-        Some(watches.find(|(_, watch)| watch.request == Some(id))?.0)
+        let found = watches.find(|(_, watch)| watch.request == Some(id));
+        found.map(|(what, _)| what)
     }
 
     /// The number of watches.
@@ -55,11 +56,12 @@ impl<W: Clone + Ord> Watches<W> {
     }
 
     pub(super) fn has(&self, what: &W) -> bool {
-        self.0.contains_key(what)
+        self.0.iter().any(|(other, _)| other == what)
     }
 
     pub(super) fn is_synced(&self, what: &W) -> bool {
-        self.0.get(what).is_some_and(|w| w.reflector.is_synced())
+        let mut watches = self.0.iter();
+        watches.any(|(other, watch)| other == what && watch.reflector.is_synced())
     }
 
     /// Sends the requests that are due.
@@ -94,10 +96,8 @@ impl<W: Clone + Ord> Watches<W> {
 
     /// The moment at which a watch has something to do although nothing comes.
     pub(super) fn deadline(&self) -> Option<Moment> {
-        self.0
-            .values()
-            .map(|watch| watch.reflector.deadline())
-            .min()
+        let watches = self.0.iter();
+        watches.map(|(_, watch)| watch.reflector.deadline()).min()
     }
 }
 

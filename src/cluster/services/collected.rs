@@ -1,9 +1,8 @@
-//! The services and endpoint slices of a cluster, from what their watches say.
+//! The services and endpoint slices of a cluster, and the ranges of service addresses, from what their watches say.
 //!
 //! Invariants: pure. An object whose content has not changed is not decoded again, and is no change: the control plane writes
 //! into objects what no proxy reads, such as the time of the last change.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -28,170 +27,210 @@ pub(super) enum Collection {
 }
 
 impl Collection {
+    /// All collections.
+    const ALL: [Self; 3] = [Self::Services, Self::Slices, Self::ServiceCidrs];
     /// The collections without which no service is served.
     pub(super) const NEEDED: [Self; 2] = [Self::Services, Self::Slices];
+
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Services => "Service",
+            Self::Slices => "EndpointSlice",
+            Self::ServiceCidrs => "ServiceCIDR",
+        }
+    }
 }
 
 /// The objects as texts, for the disk.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Texts {
-    services: Vec<Arc<str>>,
-    slices: Vec<Arc<str>>,
-    /// The ranges by the names of their objects.
-    service_cidrs: BTreeMap<String, Vec<Cidr>>,
+    objects: Vec<String>,
 }
 
-/// An object, with the part of its text that a proxy reads.
-struct Known<T> {
-    text: Arc<str>,
-    /// None if the text cannot be decoded.
-    content: Option<Arc<T>>,
+/// The place of an object: its collection, its namespace (empty without one) and its name.
+type Place = (Collection, String, String);
+
+/// An object, as far as a proxy reads it.
+struct Known {
+    place: Place,
+    text: String,
+    content: Content,
 }
 
-/// The place of an object in its collection: namespace and name.
-type Place = (String, String);
+enum Content {
+    Service(Arc<Service>),
+    Slice(Arc<EndpointSlice>),
+    Ranges(Vec<Cidr>),
+    /// The text cannot be decoded.
+    Unknown,
+}
 
-/// All services, endpoint slices and ranges of service addresses.
+/// All objects, sorted by place. Lists and lookups of thousands of objects take the least code and memory in this form.
 #[derive(Default)]
-pub(super) struct Collected {
-    services: BTreeMap<Place, Known<Service>>,
-    slices: BTreeMap<Place, Known<EndpointSlice>>,
-    service_cidrs: BTreeMap<Place, Vec<Cidr>>,
-}
+pub(super) struct Collected(Vec<Known>);
 
 impl Collected {
     /// Takes what an earlier daemon has kept.
     pub(super) fn restored(texts: &Texts) -> Self {
         let mut collected = Self::default();
-        let objects = |texts: &[Arc<str>]| -> Vec<Value> {
-            let texts = texts.iter();
-            texts
-                .filter_map(|text| json::from_slice(text.as_bytes()).ok())
-                .collect()
-        };
-        collected.observe(
-            Collection::Services,
-            Change::Replaced(objects(&texts.services)),
-        );
-        collected.observe(Collection::Slices, Change::Replaced(objects(&texts.slices)));
-        let ranges = texts.service_cidrs.iter();
-        let placed = ranges.map(|(name, ranges)| ((String::new(), name.clone()), ranges.clone()));
-        collected.service_cidrs = placed.collect();
+        for text in &texts.objects {
+            let Ok(object) = json::from_slice::<Value>(text.as_bytes()) else {
+                continue;
+            };
+            let mut all = Collection::ALL.into_iter();
+            if let Some(of) = all.find(|of| object["kind"] == of.kind()) {
+                collected.put(of, object);
+            }
+        }
         collected
     }
 
     /// Takes a change. Returns true if it makes a difference to a proxy.
     pub(super) fn observe(&mut self, collection: Collection, change: Change) -> bool {
-        match collection {
-            Collection::Services => apply(&mut self.services, change, service),
-            Collection::Slices => apply(&mut self.slices, change, slice),
-            Collection::ServiceCidrs => apply(&mut self.service_cidrs, change, ranges),
+        match change {
+            Change::Added(object) | Change::Modified(object) => self.put(collection, object),
+            Change::Deleted(object) => {
+                let at = self.find(&place_of(collection, &object));
+                at.map(|at| self.0.remove(at)).is_ok()
+            }
+            Change::Replaced(objects) => {
+                let places = objects.iter().map(|object| place_of(collection, object));
+                let mut places: Vec<Place> = places.collect();
+                places.sort_unstable();
+                let before = self.0.len();
+                self.0.retain(|known| {
+                    known.place.0 != collection || places.binary_search(&known.place).is_ok()
+                });
+                let mut has_changed = self.0.len() != before;
+                for object in objects {
+                    has_changed |= self.put(collection, object);
+                }
+                has_changed
+            }
         }
+    }
+
+    fn find(&self, place: &Place) -> Result<usize, usize> {
+        self.0.binary_search_by(|known| known.place.cmp(place))
+    }
+
+    fn put(&mut self, collection: Collection, object: Value) -> bool {
+        let place = place_of(collection, &object);
+        let object = part_that_is_read(collection, object);
+        let text = object.to_string();
+        let at = self.find(&place);
+        if at.is_ok_and(|at| self.0[at].text == text) {
+            return false;
+        }
+        let known = Known {
+            content: content(collection, object),
+            place,
+            text,
+        };
+        match at {
+            Ok(at) => self.0[at] = known,
+            Err(at) => self.0.insert(at, known),
+        }
+        true
     }
 
     /// Returns the objects for the thread `proxy`.
     pub(super) fn objects(&self, authority: Authority) -> ServiceObjects {
-        ServiceObjects {
+        let mut objects = ServiceObjects {
             authority,
-            service_cidrs: self.ranges(),
-            services: keyed(ObjectKind::Service, &self.services),
-            slices: keyed(ObjectKind::EndpointSlice, &self.slices),
+            ..ServiceObjects::default()
+        };
+        for known in &self.0 {
+            let (_, namespace, name) = &known.place;
+            let key = |kind| ObjectKey::new(kind, namespace, name);
+            match &known.content {
+                Content::Service(service) => {
+                    let key = key(ObjectKind::Service);
+                    objects.services.push((key, service.clone()));
+                }
+                Content::Slice(slice) => {
+                    let key = key(ObjectKind::EndpointSlice);
+                    objects.slices.push((key, slice.clone()));
+                }
+                Content::Ranges(ranges) => objects.service_cidrs.extend(ranges),
+                Content::Unknown => {}
+            }
         }
+        objects.service_cidrs.sort_unstable();
+        objects.service_cidrs.dedup();
+        objects
     }
 
     /// Returns the objects as texts.
     pub(super) fn texts(&self) -> Texts {
         Texts {
-            services: self.services.values().map(|k| k.text.clone()).collect(),
-            slices: self.slices.values().map(|k| k.text.clone()).collect(),
-            service_cidrs: {
-                let all = self.service_cidrs.iter();
-                all.map(|((_, name), ranges)| (name.clone(), ranges.clone()))
-                    .collect()
-            },
+            objects: self.0.iter().map(|known| known.text.clone()).collect(),
         }
-    }
-
-    /// Returns the ranges of service addresses, each once.
-    fn ranges(&self) -> Vec<Cidr> {
-        let ranges = self.service_cidrs.values().flatten().copied();
-        let ranges: BTreeSet<Cidr> = ranges.collect();
-        ranges.into_iter().collect()
     }
 }
 
-/// Makes a change in a collection. `read` reads an object, beside what is known of it; it returns None if that is the same.
-/// Returns true if something has changed.
-fn apply<T>(
-    collection: &mut BTreeMap<Place, T>,
-    change: Change,
-    read: impl Fn(Option<&T>, Value) -> Option<T>,
-) -> bool {
-    let put = |collection: &mut BTreeMap<Place, T>, object: Value| {
-        let place = place_of(&object);
-        let new = read(collection.get(&place), object);
-        new.map(|new| collection.insert(place, new)).is_some()
+fn place_of(collection: Collection, object: &Value) -> Place {
+    let text = |field: &str| {
+        let text = object["metadata"][field].as_str();
+        text.unwrap_or_default().to_owned()
     };
-    match change {
-        Change::Added(object) | Change::Modified(object) => put(collection, object),
-        Change::Deleted(object) => collection.remove(&place_of(&object)).is_some(),
-        Change::Replaced(objects) => {
-            let there: BTreeSet<Place> = objects.iter().map(place_of).collect();
-            let before = collection.len();
-            collection.retain(|place, _| there.contains(place));
-            let mut has_changed = collection.len() != before;
-            for object in objects {
-                has_changed |= put(collection, object);
-            }
-            has_changed
+    (collection, text("namespace"), text("name"))
+}
+
+fn content(collection: Collection, object: Value) -> Content {
+    let kind = match collection {
+        Collection::Services => ObjectKind::Service,
+        Collection::Slices => ObjectKind::EndpointSlice,
+        Collection::ServiceCidrs => {
+            let texts = object["spec"]["cidrs"].as_array().into_iter().flatten();
+            let ranges = texts.filter_map(|text| Cidr::of_text(text.as_str()?));
+            return Content::Ranges(ranges.collect());
+        }
+    };
+    let created = object["metadata"]["creationTimestamp"].clone();
+    match decode::api_object(kind, object).map(|object| object.content) {
+        Ok(ObjectContent::Service(mut service)) => {
+            Arc::make_mut(&mut service).created = serde_json::from_value(created).ok();
+            Content::Service(service)
+        }
+        Ok(ObjectContent::EndpointSlice(slice)) => Content::Slice(slice),
+        Ok(_) => Content::Unknown,
+        Err(e) => {
+            log::warn!(
+                "an object of the API server is not served: {}",
+                e.one_line()
+            );
+            Content::Unknown
         }
     }
 }
 
-fn place_of(object: &Value) -> Place {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    (text("namespace").to_owned(), text("name").to_owned())
-}
-
-/// Returns the objects of a collection that could be decoded, with their keys.
-fn keyed<T>(kind: ObjectKind, all: &BTreeMap<Place, Known<T>>) -> Vec<(ObjectKey, Arc<T>)> {
-    let decoded = all.iter().filter_map(|((namespace, name), known)| {
-        let key = ObjectKey::new(kind, namespace, name);
-        Some((key, known.content.clone()?))
-    });
-    decoded.collect()
-}
-
-fn ranges(known: Option<&Vec<Cidr>>, object: Value) -> Option<Vec<Cidr>> {
-    let texts = object["spec"]["cidrs"].as_array().into_iter().flatten();
-    let ranges = texts.filter_map(|text| Cidr::of_text(text.as_str()?));
-    let ranges: Vec<Cidr> = ranges.collect();
-    (known != Some(&ranges)).then_some(ranges)
-}
-
-fn service(known: Option<&Known<Service>>, object: Value) -> Option<Known<Service>> {
-    let of_metadata = [
-        "name",
-        "namespace",
-        "labels",
-        "annotations",
-        "creationTimestamp",
-    ];
-    let object = part_that_is_read(object, &["spec", "status"], &of_metadata);
-    let created = object["metadata"]["creationTimestamp"].clone();
-    read(known, ObjectKind::Service, object, |content| {
-        let ObjectContent::Service(mut service) = content else {
-            return None;
-        };
-        Arc::make_mut(&mut service).created = serde_json::from_value(created).ok();
-        Some(service)
-    })
-}
-
-fn slice(known: Option<&Known<EndpointSlice>>, object: Value) -> Option<Known<EndpointSlice>> {
-    let fields = ["addressType", "endpoints", "ports"];
-    let mut object = part_that_is_read(object, &fields, &["name", "namespace", "labels"]);
+/// Returns the part of an object that a proxy reads. A cluster may have thousands of these objects, and their texts stay in
+/// memory.
+fn part_that_is_read(collection: Collection, mut object: Value) -> Value {
+    let (fields, of_metadata): (&[&str], &[&str]) = match collection {
+        Collection::Services => (
+            &["spec", "status"],
+            &[
+                "name",
+                "namespace",
+                "labels",
+                "annotations",
+                "creationTimestamp",
+            ],
+        ),
+        Collection::Slices => (
+            &["addressType", "endpoints", "ports"],
+            &["name", "namespace", "labels"],
+        ),
+        Collection::ServiceCidrs => (&["spec"], &["name"]),
+    };
+    let mut metadata = part(&mut object["metadata"], of_metadata);
+    let annotations = metadata.get_mut("annotations");
+    if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+        annotations.shift_remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
     let endpoints = object.get_mut("endpoints").and_then(Value::as_array_mut);
     for endpoint in endpoints.into_iter().flatten() {
         if let Some(endpoint) = endpoint.as_object_mut() {
@@ -199,52 +238,8 @@ fn slice(known: Option<&Known<EndpointSlice>>, object: Value) -> Option<Known<En
                 .retain(|field, _| !["hints", "zone", "deprecatedTopology"].contains(&&**field));
         }
     }
-    read(
-        known,
-        ObjectKind::EndpointSlice,
-        object,
-        |content| match content {
-            ObjectContent::EndpointSlice(slice) => Some(slice),
-            _ => None,
-        },
-    )
-}
-
-/// Decodes an object; None if it is as it was.
-fn read<T>(
-    known: Option<&Known<T>>,
-    kind: ObjectKind,
-    object: Value,
-    of: impl FnOnce(ObjectContent) -> Option<Arc<T>>,
-) -> Option<Known<T>> {
-    let text: Arc<str> = object.to_string().into();
-    if known.is_some_and(|known| known.text == text) {
-        return None;
-    }
-    let content = match decode::api_object(kind, object) {
-        Ok(object) => of(object.content),
-        Err(e) => {
-            log::warn!(
-                "an object of the API server is not served: {}",
-                e.one_line()
-            );
-            None
-        }
-    };
-    Some(Known { text, content })
-}
-
-/// Returns the part of an object that a proxy reads. A cluster may have thousands of these objects, and their texts stay in
-/// memory.
-fn part_that_is_read(mut object: Value, fields: &[&str], of_metadata: &[&str]) -> Value {
-    let mut metadata = part(&mut object["metadata"], of_metadata);
-    if let Some(annotations) = metadata
-        .get_mut("annotations")
-        .and_then(Value::as_object_mut)
-    {
-        annotations.shift_remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
     let mut read = part(&mut object, fields);
+    read.insert("kind".to_owned(), collection.kind().into());
     read.insert("metadata".to_owned(), metadata.into());
     read.into()
 }

@@ -7,7 +7,6 @@
 
 mod collected;
 
-use std::collections::VecDeque;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -112,7 +111,7 @@ struct State {
     /// The moment at which changes are to be written; None if there are none.
     write_at: Option<Moment>,
     /// The moments of the last writings, at most [`MOST_WRITINGS`].
-    written: VecDeque<Moment>,
+    written: Vec<Moment>,
     /// The last reason for which there is no connection. It is said once.
     trouble: Option<String>,
 }
@@ -128,7 +127,7 @@ impl State {
             has_changed: false,
             handed_on: None,
             write_at: None,
-            written: VecDeque::new(),
+            written: Vec::new(),
             trouble: None,
             deps,
             bell,
@@ -250,9 +249,9 @@ impl State {
     fn keep(&mut self, now: Moment) {
         if self.write_at.is_some_and(|at| now >= at) {
             self.write();
-            self.written.push_back(now);
+            self.written.push(now);
             if self.written.len() > MOST_WRITINGS {
-                self.written.pop_front();
+                self.written.remove(0);
             }
         }
     }
@@ -274,10 +273,10 @@ impl State {
 }
 
 /// Returns the moment at which a change of now is written, after these last writings.
-fn next_writing(now: Moment, written: &VecDeque<Moment>) -> Moment {
+fn next_writing(now: Moment, written: &[Moment]) -> Moment {
     let is_full = written.len() >= MOST_WRITINGS;
     let room = written
-        .front()
+        .first()
         .filter(|_| is_full)
         .map(|first| *first + HOUR);
     room.unwrap_or_default().max(now + SETTLING)
@@ -298,11 +297,11 @@ mod tests {
     #[test]
     fn changes_are_written_soon_and_seldom() {
         let at = |seconds: u64| Moment::from_boot(Duration::from_secs(10_000 + seconds));
-        let mut written = VecDeque::new();
+        let mut written = Vec::new();
         for number in 0..10 {
             let now = at(number * 60);
             assert_eq!(next_writing(now, &written), now + SETTLING);
-            written.push_back(now);
+            written.push(now);
         }
         assert_eq!(next_writing(at(600), &written), at(0) + HOUR);
         assert_eq!(next_writing(at(4000), &written), at(4000) + SETTLING);

@@ -3,7 +3,6 @@
 //! Invariants: there are no side effects. Endpoints on other nodes, and endpoints that are no pods, stay as the slices name
 //! them. No endpoint is added: which pods belong to a service is the control plane's word.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::endpoints::{conditions, counts};
@@ -15,12 +14,9 @@ use crate::api::service::{Endpoint, EndpointSlice, Service};
 /// Gives each endpoint that is a pod of this node the addresses and the conditions that the pod has now. A pod that is gone
 /// or has no address is an endpoint no more.
 pub fn correct(objects: &mut ServiceObjects, node_name: &str, pods: &[Arc<PodFacts>]) {
-    let pods = pods.iter().filter(|pod| counts(pod));
     let known = Known {
         node_name,
-        pods: pods
-            .map(|pod| ((&*pod.namespace, &*pod.name), &**pod))
-            .collect(),
+        pods,
         services: &objects.services,
     };
     for (key, slice) in &mut objects.slices {
@@ -43,8 +39,7 @@ pub fn correct(objects: &mut ServiceObjects, node_name: &str, pods: &[Arc<PodFac
 /// The knowledge of this node.
 struct Known<'a> {
     node_name: &'a str,
-    /// The pods that can be endpoints, by namespace and name.
-    pods: HashMap<(&'a str, &'a str), &'a PodFacts>,
+    pods: &'a [Arc<PodFacts>],
     /// The services, sorted by key.
     services: &'a [(ObjectKey, Arc<Service>)],
 }
@@ -67,7 +62,8 @@ impl Known<'_> {
         let Some((namespace, name)) = endpoint.target.as_ref().filter(|_| is_here) else {
             return Some(endpoint.clone());
         };
-        let pod = self.pods.get(&(&**namespace, &**name))?;
+        let is_it = |pod: &&Arc<PodFacts>| pod.namespace == *namespace && pod.name == *name;
+        let pod = self.pods.iter().find(is_it).filter(|pod| counts(pod))?;
         let addresses: Vec<_> = pod.addresses_of(slice.family).collect();
         (!addresses.is_empty()).then(|| Endpoint {
             addresses,
