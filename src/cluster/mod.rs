@@ -13,6 +13,7 @@ pub mod node;
 pub mod pods;
 pub mod reflector;
 pub mod reviews;
+pub mod rounds;
 pub mod services;
 pub mod status;
 pub mod tokens;

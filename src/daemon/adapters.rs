@@ -129,7 +129,7 @@ impl ServedServices {
         let mut sources = sources.iter();
         let have_spoken = sources.all(|source| self.objects.has_spoken(*source));
         let is_of_cluster = matches!(self.origin, ServiceOrigin::Cluster);
-        have_spoken && (!is_of_cluster || self.objects.cluster_services().is_some())
+        have_spoken && (!is_of_cluster || self.objects.has_cluster_services())
     }
 }
 

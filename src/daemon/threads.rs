@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
-use crate::cluster::link::Link;
-use crate::cluster::services::ClusterServices;
+use crate::cluster::rounds::RoundsThread;
 use crate::engine::images::housekeeping::ImageKeeper;
 use crate::engine::images::registry::PullStop;
 use crate::engine::shims::exits::ExitListener;
@@ -39,8 +38,8 @@ pub(super) struct Threads {
     /// The thread, and the senders that end it: one for the thread, one for what it sends to the sync loop.
     pub(super) controllers: (JoinHandle<()>, Sender<()>),
     pub(super) wall_clock: WallClockWatch,
-    pub(super) link: Option<Link>,
-    pub(super) cluster_services: Option<ClusterServices>,
+    pub(super) link: Option<RoundsThread>,
+    pub(super) cluster_services: Option<RoundsThread>,
     /// The thread that feeds the watchdog of the service manager, if there is one.
     pub(super) watchdog: Option<(JoinHandle<()>, Sender<()>)>,
 }
@@ -66,9 +65,9 @@ impl Threads {
     pub(super) fn stop_sources(&self, deadline: Instant) -> bool {
         self.files.stop();
         self.url.iter().for_each(HttpSource::stop);
-        self.link.iter().for_each(Link::stop);
+        self.link.iter().for_each(RoundsThread::stop);
         let url = || self.url.as_ref().is_none_or(HttpSource::is_finished);
-        let link = || self.link.as_ref().is_none_or(Link::is_finished);
+        let link = || self.link.as_ref().is_none_or(RoundsThread::is_finished);
         let ended = || self.files.is_finished() && url() && link();
         while !ended() && Instant::now() < deadline {
             std::thread::park_timeout(STEP);
@@ -111,8 +110,8 @@ impl Threads {
         let exits = exits.stop();
         of_health.stop();
         wall_clock.stop();
-        link.iter().for_each(Link::stop);
-        cluster_services.iter().for_each(ClusterServices::stop);
+        link.iter().for_each(RoundsThread::stop);
+        cluster_services.iter().for_each(RoundsThread::stop);
         // The end of the sync loop closes the channels of results, so that no probe worker waits in a send.
         drop((
             stop_controllers,
@@ -142,11 +141,11 @@ impl Threads {
                 wall_clock.is_finished()
             }),
             Ending::new("the link to the cluster", move || {
-                link.as_ref().is_none_or(Link::is_finished)
+                link.as_ref().is_none_or(RoundsThread::is_finished)
             }),
             Ending::new("the watch of the cluster's services", move || {
                 let services = cluster_services.as_ref();
-                services.is_none_or(ClusterServices::is_finished)
+                services.is_none_or(RoundsThread::is_finished)
             }),
             Ending::new("the watchdog", move || {
                 watchdog.as_ref().is_none_or(JoinHandle::is_finished)

@@ -27,8 +27,9 @@ use crate::base::paths::Layout;
 use crate::base::remove_tree::remove_tree;
 use crate::base::threads::Roster;
 
-use crate::cluster::link::{self, Link};
-use crate::cluster::services::{self as cluster_services, ClusterServices};
+use crate::cluster::link;
+use crate::cluster::rounds::RoundsThread;
+use crate::cluster::services as cluster_services;
 use crate::daemon::settings::{AuthorizationMode, Settings};
 use crate::engine::images::ImageStore;
 use crate::engine::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
@@ -312,8 +313,11 @@ fn start_controllers(
 }
 
 /// Starts the thread `cluster`, if the node is one of a cluster.
-fn start_link(deps: Option<link::Deps>, roster: &Roster) -> Result<Option<Link>, DaemonError> {
-    let spawn = |deps| Link::spawn(deps, roster).map_err(cannot("start the thread cluster"));
+fn start_link(
+    deps: Option<link::Deps>,
+    roster: &Roster,
+) -> Result<Option<RoundsThread>, DaemonError> {
+    let spawn = |deps| link::spawn(deps, roster).map_err(cannot("start the thread cluster"));
     deps.map(spawn).transpose()
 }
 
@@ -321,9 +325,9 @@ fn start_link(deps: Option<link::Deps>, roster: &Roster) -> Result<Option<Link>,
 fn start_cluster_services(
     deps: Option<cluster_services::Deps>,
     roster: &Roster,
-) -> Result<Option<ClusterServices>, DaemonError> {
+) -> Result<Option<RoundsThread>, DaemonError> {
     let spawn = |deps| {
-        ClusterServices::spawn(deps, roster).map_err(cannot("start the thread cluster-services"))
+        cluster_services::spawn(deps, roster).map_err(cannot("start the thread cluster-services"))
     };
     deps.map(spawn).transpose()
 }

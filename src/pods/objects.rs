@@ -215,6 +215,11 @@ impl Objects {
         self.tell(state, &hooks);
     }
 
+    /// True if [`Self::put_cluster_services`] was called.
+    pub fn has_cluster_services(&self) -> bool {
+        self.lock().of_api.served.is_some()
+    }
+
     /// Returns what [`Self::put_cluster_services`] was given last.
     pub fn cluster_services(&self) -> Option<ServiceObjects> {
         self.lock().of_api.served.clone()

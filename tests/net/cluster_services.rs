@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::api_server::ApiServer;
+use crate::support::api_server::{ApiServer, Fault};
 use crate::support::bridged::{ask, configure, namespace, nft, on_the_bridge};
 use crate::support::daemon::{Day, NODE};
 use crate::support::netns::{MACHINE, Netns, OUTSIDE, ip, try_ip};
@@ -276,6 +276,72 @@ fn services_stay_while_nobody_can_be_asked_and_pods_of_this_node_are_known_bette
 }
 
 #[test]
+fn an_api_server_that_knows_no_ranges_is_asked_again_when_it_is_another() {
+    as_proxy("nftables", |cluster, day, _| {
+        let has_route = || try_ip("route show table all").1.contains("10.43.0.0/16");
+        cluster.put(
+            "servicecidrs",
+            json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.43.0.0/16"]}}),
+        );
+        cluster.put("services", service("web", &json!({})));
+        let remote = endpoint(OUTSIDE.parse().unwrap(), "other", "r");
+        cluster.put("endpointslices", slice(&[remote]));
+        wait_until("the route", has_route);
+        cluster.fail(
+            "GET",
+            "/servicecidrs",
+            1,
+            Fault::Status(404, "404 page not found", None),
+        );
+        cluster.cut();
+        wait_until("no route", || !has_route());
+        assert!(
+            day.log()
+                .contains("the API server knows no ranges of service addresses")
+        );
+        assert_eq!(answers(web()), names(&["remote"]));
+        cluster.cut();
+        wait_until("the route again", has_route);
+    });
+}
+
+#[test]
+fn a_node_that_joins_leaves_no_route_of_its_own() {
+    on_the_bridge(json!({}), |day, _| {
+        let Some(cluster) = ApiServer::start() else {
+            return;
+        };
+        let has_route = || try_ip("route show table all").1.contains("10.96.0.0/16");
+        let file = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "file"},
+            "spec": {"ports": [{"port": 8000}]}});
+        day.put("file", file);
+        wait_until("the route", has_route);
+        day.kill9();
+        let kubeconfig = cluster.kubeconfig_with_token();
+        let config =
+            json!({"nodeIP": "127.0.0.1", "healthzBindAddress": "", "kubeconfig": kubeconfig});
+        configure(day.node, &config);
+        day.start();
+        wait_until("no route", || !has_route());
+        // It stands alone again, and joins once more, now as the proxy of the cluster.
+        day.kill9();
+        configure(day.node, &json!({}));
+        day.start();
+        wait_until("the route again", has_route);
+        day.kill9();
+        let proxy = cluster.kubeconfig_of_proxy();
+        let config = json!({"nodeIP": "127.0.0.1", "healthzBindAddress": "", "kubeconfig": kubeconfig, "proxyKubeconfig": proxy});
+        configure(day.node, &config);
+        cluster.put("services", service("web", &json!({})));
+        day.start();
+        wait_until("the service of the cluster", || {
+            nft("list ruleset").contains(CLUSTER_IP)
+        });
+        wait_until("no route", || !has_route());
+    });
+}
+
+#[test]
 fn an_identity_without_the_right_is_told_what_it_needs() {
     on_the_bridge(json!({}), |day, _| {
         let Some(cluster) = ApiServer::start() else {
@@ -289,7 +355,9 @@ fn an_identity_without_the_right_is_told_what_it_needs() {
         day.start();
         let why = "User \"system:node:edge\" cannot list resource \"endpointslices\"; bind the ClusterRole system:node-proxier to the \
                    user of proxyKubeconfig";
-        let no_ranges = "the API server says no ranges of service addresses (status 403)";
+        // Another answer may come later, so the ranges are not given up.
+        let no_ranges =
+            "the API server refuses /apis/networking.k8s.io/v1/servicecidrs with status 403";
         wait_until("the reasons", || {
             let log = day.log();
             log.contains(why) && log.contains(no_ranges)

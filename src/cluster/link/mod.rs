@@ -16,20 +16,18 @@ mod statuses;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use crossbeam_channel::Receiver;
 
 use self::kept_pods::KeptPods;
 use self::objects::PodObjects;
 use self::occurrences::Occurrences;
 use self::pod_ranges::PodRanges;
 use self::statuses::{Published, Statuses};
-use super::client::{Client, Heard, LinkChange, RequestId, Urgency};
+use super::client::{Client, Heard, RequestId, Urgency};
 use super::events::Occurrence;
 use super::events::correlator::Correlator;
 use super::events::queue::{Delivery, Queue};
@@ -42,6 +40,7 @@ use super::node::status::Health;
 use super::pods::ApiPods;
 use super::reflector::{Change, Selection};
 use super::reviews::QuestionId;
+use super::rounds::{Rounds, RoundsThread, Trouble};
 use super::watches::Watches;
 use crate::api::objects::ObjectKey;
 use crate::api::service_account::TokenKey;
@@ -60,8 +59,6 @@ use crate::pods::workers::{PodWorkers, WorkerStage};
 
 pub use reviews::ReviewDesk;
 
-/// Stack of the thread. Objects of the API are trees of values.
-const STACK: usize = 1 << 20;
 /// Longest wait, so that the pulse of the thread is seen.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -103,58 +100,21 @@ pub struct Deps {
     pub outlet: Outlet,
 }
 
-/// The link to a cluster: a handle on its thread.
-pub struct Link {
-    thread: JoinHandle<()>,
-    stop: Sender<()>,
-    bell: Arc<Bell>,
-}
-
-impl Link {
-    /// Starts the thread `cluster`.
-    ///
-    /// # Errors
-    /// Returns an error if there are no descriptors, or if the thread cannot be started.
-    pub fn spawn(deps: Deps, roster: &Roster) -> io::Result<Self> {
-        let (stop, stopped) = bounded(1);
-        let bell = Arc::new(Bell::new()?);
+/// Starts the thread `cluster`.
+///
+/// # Errors
+/// Returns an error if there are no descriptors, or if the thread cannot be started.
+pub fn spawn(deps: Deps, roster: &Roster) -> io::Result<RoundsThread> {
+    RoundsThread::spawn("cluster", roster, |bell, stop| {
         deps.feed.ring(bell.clone());
         deps.workers.ring(bell.clone());
         deps.reviews.ring(bell.clone());
-        let mut state = State::new(deps, stopped, bell.clone(), Moment::now());
-        let mut has_begun = false;
-        let thread = roster.spawn("cluster", STACK, move |pulse, panicked| {
-            if panicked {
-                state.doubt(Moment::now());
-            }
-            if state.is_stopped() {
-                return ControlFlow::Break(());
-            }
-            if !std::mem::replace(&mut has_begun, true) {
-                state.begin(Moment::now());
-            }
-            state.round(Moment::now());
-            state.wait(pulse);
-            ControlFlow::Continue(())
-        })?;
-        Ok(Self { thread, stop, bell })
-    }
-
-    /// Orders the thread to end, and does not wait for it.
-    pub fn stop(&self) {
-        // The channel has room for one order, and one is enough.
-        let _ = self.stop.try_send(());
-        self.bell.ring();
-    }
-
-    /// True if the thread has ended.
-    pub fn is_finished(&self) -> bool {
-        self.thread.is_finished()
-    }
+        State::new(deps, stop, bell, Moment::now())
+    })
 }
 
 /// The objects that a watch is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Watched {
     /// The Node object of this node.
     Node,
@@ -203,10 +163,44 @@ struct State {
     health: Health,
     /// The earliest moment that a part of the last round has asked for.
     wake_at: Moment,
-    /// The last reason for which there is no connection. It is said once.
-    trouble: Option<String>,
+    trouble: Trouble,
+    /// True if the pods that were kept have been handed on.
+    has_begun: bool,
     /// True if the thread is to end.
     is_over: bool,
+}
+
+impl Rounds for State {
+    /// After a panic nothing is known of what is under way, so everything begins anew with another connection. The set of
+    /// pods that was handed on stays in force until the new watch has said all pods.
+    fn doubt(&mut self, now: Moment) {
+        let name = self.deps.node_name.as_str();
+        self.client = Client::new(self.deps.kubeconfig.clone(), self.bell.clone(), now);
+        self.askers.clear();
+        self.deps.reviews.give_up();
+        self.registration = Registration::new(name);
+        self.lease = Lease::new(name);
+        self.watches = Watches::default();
+        self.watches.add(Watched::Node, Selection::node(name));
+        self.pod_ranges = PodRanges::default();
+        self.api_pods = ApiPods::new(name);
+        self.objects.doubt();
+        self.mirrors = MirrorPods::default();
+        self.statuses = Statuses::new(now);
+        self.events = Queue::default();
+    }
+
+    fn round(&mut self, now: Moment) -> bool {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.begin(now);
+        }
+        self.talk(now);
+        self.is_over
+    }
+
+    fn wait(&self, pulse: &Pulse) {
+        pulse.rest(|| self.client.wait(Moment::now(), self.wake_at));
+    }
 }
 
 impl State {
@@ -236,7 +230,8 @@ impl State {
             facts: deps.node.facts(),
             health: deps.node.health(),
             wake_at: now,
-            trouble: None,
+            trouble: Trouble::default(),
+            has_begun: false,
             is_over: false,
             deps,
             stop,
@@ -244,37 +239,15 @@ impl State {
         }
     }
 
-    fn is_stopped(&self) -> bool {
-        self.is_over || !matches!(self.stop.try_recv(), Err(TryRecvError::Empty))
-    }
-
-    /// After a panic nothing is known of what is under way, so everything begins anew with another connection. The set of
-    /// pods that was handed on stays in force until the new watch has said all pods.
-    fn doubt(&mut self, now: Moment) {
-        let name = self.deps.node_name.as_str();
-        self.client = Client::new(self.deps.kubeconfig.clone(), self.bell.clone(), now);
-        self.askers.clear();
-        self.deps.reviews.give_up();
-        self.registration = Registration::new(name);
-        self.lease = Lease::new(name);
-        self.watches = Watches::default();
-        self.watches.add(Watched::Node, Selection::node(name));
-        self.pod_ranges = PodRanges::default();
-        self.api_pods = ApiPods::new(name);
-        self.objects.doubt();
-        self.mirrors = MirrorPods::default();
-        self.statuses = Statuses::new(now);
-        self.events = Queue::default();
-    }
-
     /// Takes what has come, and then asks what is to be asked.
-    fn round(&mut self, now: Moment) {
+    fn talk(&mut self, now: Moment) {
         // Stilled first: a ring from here on belongs to something that this round may not see.
         self.bell.still();
         for (id, heard) in self.client.turn(now) {
             self.hear(now, id, heard);
         }
-        self.tell_of_the_connection();
+        let meanwhile = "pods run on without it, and the node tries again";
+        self.trouble.tell(&mut self.client, "", meanwhile);
         self.gather_events(now);
         self.wake_at = now + LONGEST;
         if !self.client.is_connected() {
@@ -295,30 +268,8 @@ impl State {
         self.wake_by(watches);
     }
 
-    fn wait(&self, pulse: &Pulse) {
-        pulse.rest(|| self.client.wait(Moment::now(), self.wake_at));
-    }
-
     fn wake_by(&mut self, at: impl IntoIterator<Item = Moment>) {
         self.wake_at = at.into_iter().fold(self.wake_at, Moment::min);
-    }
-
-    fn tell_of_the_connection(&mut self) {
-        for change in self.client.take_changes() {
-            match change {
-                LinkChange::Up => {
-                    self.trouble = None;
-                    log::info!("connected to the API server");
-                }
-                LinkChange::Down(cause) if self.trouble.as_ref() == Some(&cause) => {
-                    log::debug!("{cause}");
-                }
-                LinkChange::Down(cause) => {
-                    log::warn!("{cause}; pods run on without it, and the node tries again");
-                    self.trouble = Some(cause);
-                }
-            }
-        }
     }
 
     fn call(&mut self, now: Moment, asker: Asker, request: &Request) {

@@ -8,17 +8,14 @@
 mod collected;
 
 use std::io;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, TryRecvError, bounded};
-
 use self::collected::{Collected, Collection};
-use super::client::{Client, Heard, LinkChange, RequestId};
+use super::client::{Client, Heard, RequestId};
 use super::reflector::{Change, Selection};
+use super::rounds::{Rounds, RoundsThread, Trouble};
 use super::watches::Watches;
 use crate::base::bell::Bell;
 use crate::base::clock::Moment;
@@ -27,8 +24,6 @@ use crate::base::threads::{Pulse, Roster};
 use crate::net::services::inputs::Authority;
 use crate::pods::objects::Objects;
 
-/// Stack of the thread. Objects of the API are trees of values.
-const STACK: usize = 1 << 20;
 /// Longest wait, so that the pulse of the thread is seen.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Time after the start for which the API server's word is waited for, before kept services are served. The thread `proxy`
@@ -52,48 +47,14 @@ pub struct Deps {
     pub objects: Arc<Objects>,
 }
 
-/// The watch of a cluster's services: a handle on its thread.
-pub struct ClusterServices {
-    thread: JoinHandle<()>,
-    stop: Sender<()>,
-    bell: Arc<Bell>,
-}
-
-impl ClusterServices {
-    /// Starts the thread `cluster-services`.
-    ///
-    /// # Errors
-    /// Returns an error if there are no descriptors, or if the thread cannot be started.
-    pub fn spawn(deps: Deps, roster: &Roster) -> io::Result<Self> {
-        let (stop, stopped) = bounded(1);
-        let bell = Arc::new(Bell::new()?);
-        let mut state = State::new(deps, bell.clone(), Moment::now());
-        let thread = roster.spawn("cluster-services", STACK, move |pulse, panicked| {
-            if panicked {
-                state.doubt(Moment::now());
-            }
-            if !matches!(stopped.try_recv(), Err(TryRecvError::Empty)) {
-                state.end();
-                return ControlFlow::Break(());
-            }
-            state.round(Moment::now());
-            state.wait(pulse);
-            ControlFlow::Continue(())
-        })?;
-        Ok(Self { thread, stop, bell })
-    }
-
-    /// Orders the thread to end, and does not wait for it.
-    pub fn stop(&self) {
-        // The channel has room for one order, and one is enough.
-        let _ = self.stop.try_send(());
-        self.bell.ring();
-    }
-
-    /// True if the thread has ended.
-    pub fn is_finished(&self) -> bool {
-        self.thread.is_finished()
-    }
+/// Starts the thread `cluster-services`.
+///
+/// # Errors
+/// Returns an error if there are no descriptors, or if the thread cannot be started.
+pub fn spawn(deps: Deps, roster: &Roster) -> io::Result<RoundsThread> {
+    RoundsThread::spawn("cluster-services", roster, |bell, _| {
+        State::new(deps, bell, Moment::now())
+    })
 }
 
 /// The state of the thread.
@@ -112,8 +73,60 @@ struct State {
     write_at: Option<Moment>,
     /// The moments of the last writings, at most [`MOST_WRITINGS`].
     written: Vec<Moment>,
-    /// The last reason for which there is no connection. It is said once.
-    trouble: Option<String>,
+    trouble: Trouble,
+}
+
+impl Rounds for State {
+    /// After a panic nothing is known of what is under way, so everything is asked for anew with another connection. What
+    /// was handed on stays in force.
+    fn doubt(&mut self, now: Moment) {
+        self.client = Client::new(self.deps.kubeconfig.clone(), self.bell.clone(), now);
+        self.watches = watches();
+    }
+
+    /// Takes what has come, and then asks for what is to be asked.
+    fn round(&mut self, now: Moment) -> bool {
+        // Stilled first: a ring from here on belongs to something that this round may not see.
+        self.bell.still();
+        let mut changes = Vec::new();
+        for (id, heard) in self.client.turn(now) {
+            if self.gives_up_ranges(id, &heard) {
+                continue;
+            }
+            let mut each = |what, change| changes.push((what, change));
+            self.watches
+                .hear(now, id, &heard, &mut self.client, &mut each);
+        }
+        let meanwhile = "they stay as they are, except for pods of this node";
+        if self.trouble.tell(&mut self.client, "services: ", meanwhile) {
+            self.ask_for_ranges();
+        }
+        if self.client.is_connected() {
+            changes.extend(self.watches.tick(now, &mut self.client));
+        }
+        for (what, change) in changes {
+            self.has_changed |= self.collected.observe(what, change);
+        }
+        self.hand_on(now);
+        self.keep(now);
+        false
+    }
+
+    fn wait(&self, pulse: &Pulse) {
+        let now = Moment::now();
+        let watches = self.client.is_connected().then(|| self.watches.deadline());
+        let patience = self.handed_on.is_none().then(|| self.began + PATIENCE);
+        let times = watches.flatten().into_iter().chain(patience);
+        let until = times.chain(self.write_at).fold(now + LONGEST, Moment::min);
+        pulse.rest(|| self.client.wait(Moment::now(), until));
+    }
+
+    /// Writes what has changed since it was last written.
+    fn end(&mut self) {
+        if self.write_at.is_some() {
+            self.write();
+        }
+    }
 }
 
 impl State {
@@ -128,91 +141,34 @@ impl State {
             handed_on: None,
             write_at: None,
             written: Vec::new(),
-            trouble: None,
+            trouble: Trouble::default(),
             deps,
             bell,
         }
     }
 
-    /// After a panic nothing is known of what is under way, so everything is asked for anew with another connection. What
-    /// was handed on stays in force.
-    fn doubt(&mut self, now: Moment) {
-        self.client = Client::new(self.deps.kubeconfig.clone(), self.bell.clone(), now);
-        self.watches = watches();
-    }
-
-    /// Takes what has come, and then asks for what is to be asked.
-    fn round(&mut self, now: Moment) {
-        // Stilled first: a ring from here on belongs to something that this round may not see.
-        self.bell.still();
-        let mut changes = Vec::new();
-        for (id, heard) in self.client.turn(now) {
-            if self.gives_up_ranges(id, &heard) {
-                continue;
-            }
-            let mut each = |what, change| changes.push((what, change));
-            self.watches
-                .hear(now, id, &heard, &mut self.client, &mut each);
-        }
-        self.tell_of_the_connection();
-        if self.client.is_connected() {
-            changes.extend(self.watches.tick(now, &mut self.client));
-        }
-        for (what, change) in changes {
-            self.has_changed |= self.collected.observe(what, change);
-        }
-        self.hand_on(now);
-        self.keep(now);
-    }
-
-    /// Gives up the ranges of service addresses where there are none to be read. Nothing depends on them but refusals and the
-    /// node's own way to services.
+    /// Gives up the ranges of service addresses of an API server that does not know such objects. Nothing depends on them but
+    /// refusals and the node's own way to services. Another connection may lead to a newer API server.
     fn gives_up_ranges(&mut self, id: RequestId, heard: &Heard) -> bool {
-        let Heard::Refused {
-            code: code @ (403 | 404),
-            ..
-        } = heard
-        else {
+        let what = Collection::ServiceCidrs;
+        let is_unknown = matches!(heard, Heard::Refused { code: 404, .. });
+        if !is_unknown || self.watches.of(id) != Some(&what) {
             return false;
-        };
-        let is_of_ranges = self.watches.of(id) == Some(&Collection::ServiceCidrs);
-        if is_of_ranges {
-            log::info!(
-                "the API server says no ranges of service addresses (status {code}): addresses that no service has are not refused"
-            );
-            let (what, nothing) = (Collection::ServiceCidrs, Change::Replaced(Vec::new()));
-            self.watches.remove(&what, &mut self.client);
-            self.has_changed |= self.collected.observe(what, nothing);
         }
-        is_of_ranges
+        log::info!(
+            "the API server knows no ranges of service addresses: addresses that no service has are not refused"
+        );
+        self.watches.remove(&what, &mut self.client);
+        let nothing = Change::Replaced(Vec::new());
+        self.has_changed |= self.collected.observe(what, nothing);
+        true
     }
 
-    fn wait(&self, pulse: &Pulse) {
-        let now = Moment::now();
-        let watches = self.client.is_connected().then(|| self.watches.deadline());
-        let patience = self.handed_on.is_none().then(|| self.began + PATIENCE);
-        let times = watches.flatten().into_iter().chain(patience);
-        let until = times.chain(self.write_at).fold(now + LONGEST, Moment::min);
-        pulse.rest(|| self.client.wait(Moment::now(), until));
-    }
-
-    fn tell_of_the_connection(&mut self) {
-        for change in self.client.take_changes() {
-            match change {
-                LinkChange::Up => {
-                    self.trouble = None;
-                    log::info!("connected to the API server for services");
-                }
-                LinkChange::Down(cause) if self.trouble.as_ref() == Some(&cause) => {
-                    log::debug!("services: {cause}");
-                }
-                LinkChange::Down(cause) => {
-                    log::warn!(
-                        "services: {cause}; they stay as they are, except for pods of this node"
-                    );
-                    self.trouble = Some(cause);
-                }
-            }
+    /// Asks for the ranges of service addresses again where they were given up.
+    fn ask_for_ranges(&mut self) {
+        if !self.watches.has(&Collection::ServiceCidrs) {
+            let ranges = Selection::service_cidrs();
+            self.watches.add(Collection::ServiceCidrs, ranges);
         }
     }
 
@@ -263,13 +219,6 @@ impl State {
             log::warn!("cannot keep services for a start without the API server: {e}");
         }
     }
-
-    /// Writes what has changed since it was last written.
-    fn end(&mut self) {
-        if self.write_at.is_some() {
-            self.write();
-        }
-    }
 }
 
 /// Returns the moment at which a change of now is written, after these last writings.
@@ -286,7 +235,6 @@ fn watches() -> Watches<Collection> {
     let mut watches = Watches::default();
     watches.add(Collection::Services, Selection::proxied_services());
     watches.add(Collection::Slices, Selection::proxied_slices());
-    watches.add(Collection::ServiceCidrs, Selection::service_cidrs());
     watches
 }
 
@@ -294,9 +242,36 @@ fn watches() -> Watches<Collection> {
 mod tests {
     use super::*;
 
+    fn at(seconds: u64) -> Moment {
+        Moment::from_boot(Duration::from_secs(10_000 + seconds))
+    }
+
+    #[test]
+    fn kept_services_are_handed_on_when_the_api_server_has_had_its_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = r#"{"kind": "Service", "metadata": {"name": "web", "namespace": "n"}, "spec": {"clusterIPs": ["10.43.0.1"]}}"#;
+        let kept = serde_json::json!({"objects": [text]});
+        record_file::write(directory.path(), RECORD, &kept, false).unwrap();
+        let objects = Arc::<Objects>::default();
+        let deps = Deps {
+            kubeconfig: directory.path().join("none"),
+            kept: directory.path().to_owned(),
+            objects: objects.clone(),
+        };
+        let mut state = State::new(deps, Arc::new(Bell::new().unwrap()), at(0));
+        state.hand_on(at(0));
+        state.hand_on(at(4));
+        // What an earlier daemon has programmed is newer than what it has kept.
+        assert_eq!(objects.cluster_services(), None);
+        state.hand_on(at(0) + PATIENCE);
+        let known = objects.cluster_services().unwrap();
+        assert_eq!(known.authority, Authority::SilentControlPlane);
+        assert_eq!(known.services[0].0.name, "web");
+        assert_eq!(state.write_at, None, "nothing is new");
+    }
+
     #[test]
     fn changes_are_written_soon_and_seldom() {
-        let at = |seconds: u64| Moment::from_boot(Duration::from_secs(10_000 + seconds));
         let mut written = Vec::new();
         for number in 0..10 {
             let now = at(number * 60);

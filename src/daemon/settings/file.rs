@@ -271,11 +271,6 @@ impl File {
         let of_access = self.authorization.webhook;
         Ok(Settings {
             node_name,
-            service_cidrs: match kubeconfig {
-                // A cluster has its own ranges. A wrong one here would cut off addresses of others.
-                Some(_) => Vec::new(),
-                None => self.service_cidrs.unwrap_or(d.service_cidrs),
-            },
             kubeconfig,
             proxy_kubeconfig,
             register_with_taints: self.register_with_taints.unwrap_or(d.register_with_taints),
@@ -307,6 +302,7 @@ impl File {
             cni_conf_dir: self.cni_conf_dir.unwrap_or(d.cni_conf_dir),
             cni_bin_dirs: self.cni_bin_dirs.unwrap_or(d.cni_bin_dirs),
             pod_cidrs: self.pod_cidrs.unwrap_or(d.pod_cidrs),
+            service_cidrs: self.service_cidrs.unwrap_or(d.service_cidrs),
             healthz_bind_address: self.healthz_bind_address.unwrap_or(d.healthz_bind_address),
             healthz_port: self.healthz_port.unwrap_or(d.healthz_port),
             address: self.address.unwrap_or(d.address),

@@ -61,7 +61,7 @@ pub struct Deps {
     pub loopback_only: bool,
     /// The id of this installation, a part of the names of tables ([`crate::base::paths::Layout::id`]).
     pub id: String,
-    /// The ranges to which an earlier daemon may have left routes: those in `serviceCIDR`.
+    /// The ranges to which an earlier daemon may have left routes, besides those of the table: those in `serviceCIDR`.
     pub service_cidrs: Vec<Cidr>,
     /// The client that starts and reaches the process of the role `proxy`.
     pub role: ProxyRole,
@@ -77,7 +77,7 @@ pub struct Auto {
     role: UserspaceProxy,
     /// The part of the table that the process serves.
     of_role: ServiceTable,
-    /// The ranges to which podprobe's routes lead.
+    /// The ranges to which routes of podprobe may lead.
     routed: Vec<Cidr>,
 }
 
@@ -240,6 +240,10 @@ impl DataPath for Auto {
 
     fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {
         self.of_role = self.for_role(table);
+        let (ranges, routed) = (table.service_cidrs.iter(), &self.routed);
+        let new = ranges.filter(|range| !routed.contains(range));
+        let new: Vec<Cidr> = new.copied().collect();
+        self.routed.extend(new);
         if !self.uses_filter {
             let applied = self.apply_to_role()?;
             if !self.is_clean && self.filter.is_ok() {

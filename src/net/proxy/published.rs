@@ -16,9 +16,7 @@ use crate::base::locks::Locked;
 use crate::net::proxyd::dns::counters::Counters;
 use crate::net::services::allocate::Assigned;
 use crate::net::services::build::Built;
-use crate::net::services::inputs::{
-    Authority, Inputs, NamedService, NodeFacts, ServiceObjects, with_inputs,
-};
+use crate::net::services::inputs::{Inputs, NamedService, NodeFacts, ServiceObjects, with_inputs};
 use crate::net::services::names::Names;
 use crate::net::services::pod_facts::PodFacts;
 use crate::net::services::view::{ServiceView, view};
@@ -101,7 +99,7 @@ impl Services {
                 services,
                 slices,
                 pods: &pods,
-                only_slices: self.objects.authority != Authority::Node,
+                only_slices: self.objects.authority.is_control_plane(),
                 node: NodeFacts {
                     name: &self.node_name,
                     families: &self.families,

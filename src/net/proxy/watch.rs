@@ -385,9 +385,9 @@ impl Watch {
     /// containers get environment variables for these services.
     fn assign(&mut self) -> (ServiceObjects, BTreeMap<ObjectKey, Assigned>) {
         let objects = self.deps.node.services();
-        let assigned = match objects.authority {
-            Authority::Node => self.allocate(&objects),
-            Authority::ControlPlane | Authority::SilentControlPlane => given(&objects.services),
+        let assigned = match objects.authority.is_control_plane() {
+            true => given(&objects.services),
+            false => self.allocate(&objects),
         };
         self.deps.published.known.set(&objects, &assigned);
         (objects, assigned)
@@ -423,11 +423,10 @@ impl Watch {
         let mut addresses = network::node_addresses();
         addresses.retain(|ip| !own.contains(ip));
         let families = self.families();
-        let service_cidrs = match objects.authority {
-            Authority::Node => self.deps.settings.service_cidrs.clone(),
-            Authority::ControlPlane | Authority::SilentControlPlane => {
-                objects.service_cidrs.clone()
-            }
+        let only_slices = objects.authority.is_control_plane();
+        let service_cidrs = match only_slices {
+            true => &objects.service_cidrs,
+            false => &self.deps.settings.service_cidrs,
         };
         let pod_cidrs = self.deps.settings.pod_cidrs.get();
         let (built, names) = with_inputs(&objects, &assigned, |services, slices| {
@@ -435,13 +434,13 @@ impl Watch {
                 services,
                 slices,
                 pods: &all,
-                only_slices: objects.authority != Authority::Node,
+                only_slices,
                 node: NodeFacts {
                     name: &self.deps.settings.node_name,
                     addresses: &addresses,
                     own_ports: &self.deps.settings.own_ports,
                     pod_cidrs: &pod_cidrs,
-                    service_cidrs: &service_cidrs,
+                    service_cidrs,
                     families: &families,
                 },
             };

@@ -25,6 +25,13 @@ pub enum Authority {
     SilentControlPlane,
 }
 
+impl Authority {
+    /// True if a control plane has the say, so that nothing is allocated here and only slices name endpoints.
+    pub fn is_control_plane(self) -> bool {
+        self != Self::Node
+    }
+}
+
 /// The objects from which services are built.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServiceObjects {
