@@ -4,7 +4,8 @@
 //! The record's field `version` is the number of its form. A reader accepts a record of any version. The reader ignores
 //! unknown fields, and gives missing fields their default. A field that the reader cannot decode also gets its default,
 //! and is named in the log. A field has no default only if the record is useless without it. A file that is not a
-//! record is renamed once, out of the way.
+//! record is renamed once, out of the way. Code that does not depend on the type of the record is in functions of its own:
+//! the program would otherwise have it once for each type.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -15,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::json::{self, Step};
+use super::json::{self, Step, TypeError};
 
 /// The version that written records have. The number grows when a field changes its meaning, not when a field is added.
 pub const VERSION: u32 = 1;
@@ -44,20 +45,33 @@ pub fn to_bytes<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Returns an [`io::Error`] if the bytes are not a JSON object, or lack a field that has no default.
 pub fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> io::Result<T> {
-    let mut value: Value = serde_json::from_slice(bytes)?;
+    from_value(what, serde_json::from_slice(bytes)?)
+}
+
+fn from_value<T: DeserializeOwned>(what: &str, mut value: Value) -> io::Result<T> {
     let mut unread = Vec::new();
     let record = loop {
-        let error = match json::read(&value) {
+        match json::read(&value) {
             Ok((record, _)) => break record,
-            Err(e) => e,
-        };
-        // The error of a missing field has no path: the record is useless without it.
-        let Some((Step::Key(name), fields)) = error.path.first().zip(value.as_object_mut()) else {
-            return Err(serde_json::Error::from(error).into());
-        };
-        fields.shift_remove(name);
-        unread.push(format!("{name} ({})", error.cause));
+            Err(e) => do_without(&mut value, e, &mut unread)?,
+        }
     };
+    tell_of(what, &value, &unread);
+    Ok(record)
+}
+
+/// Removes the field that cannot be decoded, and notes it in `unread`.
+fn do_without(value: &mut Value, error: TypeError, unread: &mut Vec<String>) -> io::Result<()> {
+    // The error of a missing field has no path: the record is useless without it.
+    let Some((Step::Key(name), fields)) = error.path.first().zip(value.as_object_mut()) else {
+        return Err(serde_json::Error::from(error).into());
+    };
+    fields.shift_remove(name);
+    unread.push(format!("{name} ({})", error.cause));
+    Ok(())
+}
+
+fn tell_of(what: &str, value: &Value, unread: &[String]) {
     if !unread.is_empty() {
         let version = value["version"].as_u64().unwrap_or_default();
         log::warn!(
@@ -65,7 +79,6 @@ pub fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> io::Result<T> {
             unread.join(", ")
         );
     }
-    Ok(record)
 }
 
 /// Writes the record to `dir/name`, in place of an older one. With `durable`, the record is on disk when the function
@@ -74,6 +87,10 @@ pub fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> io::Result<T> {
 /// # Errors
 /// Returns the system's error if the file cannot be written. The old record then stays.
 pub fn write<T: Serialize>(dir: &Path, name: &str, record: &T, durable: bool) -> io::Result<()> {
+    write_bytes(dir, name, &to_bytes(record)?, durable)
+}
+
+fn write_bytes(dir: &Path, name: &str, bytes: &[u8], durable: bool) -> io::Result<()> {
     // The temporary name contains the process id, because a shim and the daemon may write the record at the same time.
     let tmp = dir.join(format!("{name}.{}.tmp", std::process::id()));
     let mut file = File::options()
@@ -83,7 +100,7 @@ pub fn write<T: Serialize>(dir: &Path, name: &str, record: &T, durable: bool) ->
         // A record may hold what only root may know.
         .mode(0o600)
         .open(&tmp)?;
-    file.write_all(&to_bytes(record)?)?;
+    file.write_all(bytes)?;
     if durable {
         file.sync_all()?;
     }
@@ -113,24 +130,34 @@ pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
 /// permitted). The content of the record is then unknown.
 pub fn try_read<T: DeserializeOwned>(dir: &Path, name: &str) -> io::Result<Option<T>> {
     let path = dir.join(name);
-    let damage = match fs::read(&path) {
-        Ok(bytes) => match parse(&path.display().to_string(), &bytes) {
-            Ok(record) => return Ok(Some(record)),
-            Err(e) => e.to_string(),
+    let Some(value) = read_value(&path)? else {
+        return Ok(None);
+    };
+    Ok(from_value(&path.display().to_string(), value)
+        .inspect_err(|e| set_aside(&path, e))
+        .ok())
+}
+
+/// Reads the JSON in a file as [`try_read`] does.
+fn read_value(path: &Path) -> io::Result<Option<Value>> {
+    let damage = match fs::read(path) {
+        Ok(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(value) => return Ok(Some(value)),
+            Err(e) => e.into(),
         },
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) if is_no_file(&e) => e.to_string(),
+        Err(e) if is_no_file(&e) => e,
         Err(e) => {
             let text = format!("cannot read {}: {e}", path.display());
             return Err(io::Error::new(e.kind(), text));
         }
     };
-    set_aside(&path, &damage);
+    set_aside(path, &damage);
     Ok(None)
 }
 
 /// Renames a file that is not a record to `<name>.corrupt`, so that a person can look at it.
-fn set_aside(path: &Path, damage: &str) {
+fn set_aside(path: &Path, damage: &io::Error) {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".corrupt");
     let aside = Path::new(&aside);
