@@ -131,7 +131,7 @@ impl Deployment {
                 is_trusted: true,
             },
             node: &self.node,
-            settings: &Settings::default(),
+            settings: Settings::default(),
         };
         let last = self.state.as_ref().map_or(LastState::New, LastState::Known);
         step(&world, &self.key, Some(&self.wanted), last, &self.pods)

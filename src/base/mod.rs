@@ -10,6 +10,7 @@ pub mod cron;
 pub mod directory_watch;
 pub mod http_client;
 pub mod json;
+pub mod live;
 pub mod locks;
 pub mod log_pipe;
 pub mod metrics;

@@ -1,31 +1,39 @@
-//! The verb `config`: checks a configuration file, and shows what would be in force with it.
+//! The verb `config`: checks a configuration file, shows what would be in force with it, and lets the daemon read it again.
 //!
-//! Invariant: the verb needs no daemon and changes nothing.
+//! Invariant: only `reload` needs a daemon and changes anything.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use super::args::{self, Opt, ROOT, Raw};
+use super::client::{Client, ClientError};
 use super::error::CliError;
 use super::suggest::did_you_mean;
 use crate::base::paths::Layout;
 use crate::daemon::settings::{Overrides, SHIPPED, Settings};
 
 /// The words after the verb.
-const WORDS: [&str; 3] = ["check", "show", "default"];
+const WORDS: [&str; 4] = ["check", "show", "default", "reload"];
 
 /// The verb `config`.
 pub const VERB: args::Verb = args::Verb {
     name: "config",
-    summary: &[("config check|show|default", "check the configuration, show what would be in force, or the defaults")],
+    summary: &[
+        ("config check|show|default", "check the configuration, show what would be in force, or the defaults"),
+        ("config reload", "let the daemon read its configuration again"),
+    ],
     help: "\
 usage: podprobe config check [--config FILE] [--root DIR]
        podprobe config show [--config FILE] [--root DIR]
        podprobe config default
+       podprobe config reload [--root DIR]
 
   check            can the daemon start with this file? Else what is wrong, with the key and what it may be
   show             every key with the value that is in force at the next start, as JSON; headers are masked
   default          a file with every key and its default
+  reload           lets the running daemon read its file again, as HUP does, and prints each key that has changed: some
+                   are in force at once, others after a restart of the daemon; a bad file changes nothing
 
   --config FILE    default ROOT/etc/podprobe/config.json, which may be missing
 
@@ -40,7 +48,7 @@ fn config(raw: &Raw, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     let words = raw.text_words().map_err(CliError::Usage)?;
     let root = raw.root().map_err(CliError::Usage)?;
     let named = raw.path("config").map_err(CliError::Usage)?;
-    let layout = Layout::new(root);
+    let layout = Layout::new(&root);
     let load = || {
         let settings = Settings::load(&layout, named.as_deref(), &Overrides::default());
         settings.map_err(|e| CliError::Configuration(e.to_string()))
@@ -61,6 +69,7 @@ fn config(raw: &Raw, out: &mut dyn Write) -> Result<ExitCode, CliError> {
             writeln!(out, "{}", shown.unwrap_or_default())?;
         }
         ["default"] => out.write_all(SHIPPED.as_bytes())?,
+        ["reload"] => reload(&root, out)?,
         [other, ..] if !WORDS.contains(&other) => {
             return Err(CliError::Usage(format!(
                 "no 'config {other}'{}; there is {}",
@@ -70,12 +79,25 @@ fn config(raw: &Raw, out: &mut dyn Write) -> Result<ExitCode, CliError> {
         }
         _ => {
             return Err(CliError::Usage(
-                "'config' needs one word: podprobe config check|show|default".into(),
+                "'config' needs one word: podprobe config check|show|default|reload".into(),
             ));
         }
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lets the daemon read its configuration again, and prints what has changed.
+fn reload(root: &Path, out: &mut dyn Write) -> Result<(), CliError> {
+    let reloaded = Client::connect(root)?.reload().map_err(|e| match e {
+        ClientError::Refused(why) => CliError::Configuration(why),
+        other => other.into(),
+    })?;
+    writeln!(out, "{}: {}", reloaded.file, reloaded.summary())?;
+    for change in &reloaded.changes {
+        writeln!(out, "{change}")?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -137,13 +159,13 @@ mod tests {
         let error = said("config chek").unwrap_err().to_string();
         assert_eq!(
             error,
-            "no 'config chek', did you mean 'config check'?; there is check, show, default"
+            "no 'config chek', did you mean 'config check'?; there is check, show, default, reload"
         );
         for line in ["config", "config check show"] {
             let error = said(line).unwrap_err().to_string();
             assert_eq!(
                 error,
-                "'config' needs one word: podprobe config check|show|default"
+                "'config' needs one word: podprobe config check|show|default|reload"
             );
         }
     }

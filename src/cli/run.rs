@@ -1,9 +1,12 @@
 //! The verb `run`: runs the daemon until a signal ends it.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+
+use nix::sys::signal::Signal;
 
 use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
@@ -37,8 +40,11 @@ pub const VERB: args::Verb = args::Verb {
 usage: podprobe run [--config FILE] [--root DIR] [--pods DIR] [--runtime embedded|PATH]
                     [--network auto|bridge|cni|none] [--node-name NAME]
 
-Runs the pods whose files lie in DIR until TERM, INT or HUP ends the daemon; under nohup it ignores HUP. Containers keep
-running without the daemon, and the next daemon with the same root finds them again. Needs root.
+Runs the pods whose files lie in DIR until TERM or INT ends the daemon. Containers keep running without the daemon, and
+the next daemon with the same root finds them again. Needs root.
+
+HUP lets the daemon read its configuration again, as 'podprobe config reload' does. Under nohup HUP is ignored, and a
+daemon that was started on a terminal ends with it.
 
   --config FILE            default ROOT/etc/podprobe/config.json, which may be missing
   --root DIR               every path lies below it; default /
@@ -133,7 +139,14 @@ pub fn run(args: &Run) -> Result<ExitCode, CliError> {
 
 fn run_daemon(settings: Settings, layout: Layout) -> Result<ExitCode, CliError> {
     let daemon = start_daemon(settings, layout)?;
-    let signal = daemon.wait_for_signal();
+    // A terminal that is closed sends HUP, and the daemon on it ends.
+    let on_terminal = File::open("/dev/tty").is_ok();
+    let signal = loop {
+        match daemon.wait_for_signal() {
+            Signal::SIGHUP if !on_terminal => daemon.reload(),
+            signal => break signal,
+        }
+    };
     log::info!("{signal}: stopping; containers go on running");
     daemon
         .shutdown(SHUTDOWN)
@@ -156,18 +169,14 @@ pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> 
         std::path::absolute(p).map_err(|e| format!("cannot use {}: {e}", p.display()))
     };
     let static_pod_path = args.pods.as_ref().map(absolute).transpose()?;
+    let config = args.config.as_ref().map(absolute).transpose()?;
     let overrides = Overrides {
         static_pod_path,
-        runtime: None,
+        runtime: args.runtime.clone(),
+        network: args.network,
         node_name: args.node_name.clone(),
     };
-    let mut settings =
-        Settings::load(layout, args.config.as_deref(), &overrides).map_err(|e| e.to_string())?;
-    if let Some(runtime) = &args.runtime {
-        settings.runtime = runtime.clone();
-    }
-    settings.network = args.network.unwrap_or(settings.network);
-    Ok(settings)
+    Settings::load(layout, config.as_deref(), &overrides).map_err(|e| e.to_string())
 }
 
 /// Makes this process run from a read-only copy of its program, so that no container can write to the program file

@@ -130,6 +130,11 @@ impl Reviews {
         }
     }
 
+    /// Sets the times for which answers are good. Answers that are known keep theirs.
+    pub const fn set_lifetimes(&mut self, lifetimes: Lifetimes) {
+        self.lifetimes = lifetimes;
+    }
+
     /// Takes a question. The same question is asked only once at a time.
     pub fn ask(&mut self, now: Moment, question: Question<'_>) -> Asked {
         let request = self.request(question);

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::adapters::Prober;
 use super::counted::Counted;
+use super::live_settings::Reloading;
 use super::stores::{PodStores, SourceStores};
 use crate::api::objects::{LocalObject, ObjectKind};
 use crate::api::pod::Volume;
@@ -15,6 +16,7 @@ use crate::api::validation::probe_field;
 use crate::api::{Container, Pod, PodSource, PodStatus, PodUid};
 use crate::base::change_feed::Aspect;
 use crate::base::clock::Moment;
+use crate::base::live::Live;
 use crate::base::paths::Layout;
 use crate::base::threads::Roster;
 use crate::cluster::link::ReviewDesk;
@@ -47,10 +49,10 @@ const FIRST_READING_STEP: Duration = Duration::from_millis(20);
 
 /// Every part of the daemon that clients may ask.
 pub(super) struct DaemonBackend {
-    pub(super) settings: Settings,
+    pub(super) settings: Live<Arc<Settings>>,
     pub(super) layout: Layout,
     /// Name, labels, resources and kernel features of this node. Pods are admitted against them.
-    pub(super) node: admission::Node,
+    pub(super) node: Live<admission::Node>,
     /// Time at which the daemon started.
     pub(super) started: Moment,
     pub(super) pods: PodStores,
@@ -72,6 +74,8 @@ pub(super) struct DaemonBackend {
     pub(super) heartbeat: Arc<Heartbeat>,
     /// Progress of the long-lived threads except the sync loop and the thread of PLEG.
     pub(super) roster: Arc<Roster>,
+    /// The parts that a new configuration changes.
+    pub(super) reloading: Reloading,
 }
 
 impl Shown for DaemonBackend {
@@ -115,7 +119,7 @@ impl Shown for DaemonBackend {
         };
         EventList {
             version,
-            node_name: self.settings.node_name.clone(),
+            node_name: self.settings.get().node_name.clone(),
             events: self.pods.recorder.newer_than(after.unwrap_or(0)),
         }
     }
@@ -155,7 +159,7 @@ impl Shown for DaemonBackend {
     }
 
     fn config(&self) -> Value {
-        self.settings.in_force()
+        self.settings.get().in_force()
     }
 
     fn version(&self) -> String {
@@ -203,7 +207,7 @@ impl DaemonBackend {
     fn update(&self, version: u64) -> SnapshotUpdate {
         SnapshotUpdate {
             version,
-            node_name: self.settings.node_name.clone(),
+            node_name: self.settings.get().node_name.clone(),
             stalled: self.heartbeat.stalled(self.started, Moment::now()),
             ..SnapshotUpdate::default()
         }

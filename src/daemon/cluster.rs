@@ -33,7 +33,7 @@ impl Reviews for DaemonBackend {
 impl NodeSource for ClusterNode {
     fn facts(&self) -> NodeFacts {
         let Self(backend) = self;
-        let (settings, node) = (&backend.settings, &backend.node);
+        let (settings, node) = (backend.settings.get(), backend.node.get());
         let label = |key: &str| node.labels.get(key).cloned().unwrap_or_default();
         let (capacity, allocatable) = self.resources();
         NodeFacts {
@@ -77,13 +77,14 @@ impl ClusterNode {
     /// Returns the resources of the node, and the part of them that pods may request.
     fn resources(&self) -> (Resources, Resources) {
         let Self(backend) = self;
+        let node = backend.node.get();
         let amount = |value: i64| u64::try_from(value).unwrap_or_default();
         let disk = Disk::of(&backend.layout.lib_dir());
         let capacity = Resources {
-            cpu_millis: amount(backend.node.cpu_milli),
-            memory: amount(backend.node.memory),
+            cpu_millis: amount(node.cpu_milli),
+            memory: amount(node.memory),
             ephemeral_storage: disk.map(|disk| disk.capacity).unwrap_or_default(),
-            pods: backend.node.max_pods as u64,
+            pods: node.max_pods as u64,
             huge_pages: huge_pages_by_size(),
         };
         let in_pages: u64 = capacity.huge_pages.values().sum();

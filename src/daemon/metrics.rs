@@ -74,9 +74,10 @@ impl DaemonBackend {
             status,
         });
         let states: Vec<PodState<'_>> = states.collect();
+        let settings = self.settings.get();
         let node = NodeLabels {
-            name: &self.settings.node_name,
-            ip: self.settings.node_ip,
+            name: &settings.node_name,
+            ip: settings.node_ip,
         };
         write_pods(&states, node, out);
         write_workloads(&self.sources.board.read().to_read(), out);
@@ -97,21 +98,22 @@ impl DaemonBackend {
     }
 
     fn write_node(&self, out: &mut String) {
+        let (settings, node) = (self.settings.get(), self.node.get());
         let help = "The node's name. The count is always 1.";
-        let labels = [("node", self.settings.node_name.as_str())];
+        let labels = [("node", settings.node_name.as_str())];
         Family::new(out, "kubelet_node_name", Kind::Gauge, help).value(&labels, 1);
         let (release, os) = (machine::kernel_release(), machine::os_name());
         let state = NodeState {
-            name: &self.settings.node_name,
-            ip: self.settings.node_ip,
+            name: &settings.node_name,
+            ip: settings.node_ip,
             kernel: &release,
             os: &os,
             is_ready: self.checks().iter().all(|check| check.failure.is_none()),
-            cpu_milli: self.node.cpu_milli,
-            memory: self.node.memory,
-            huge_pages: &self.node.huge_pages,
+            cpu_milli: node.cpu_milli,
+            memory: node.memory,
+            huge_pages: &node.huge_pages,
             disk: Disk::of(&self.layout.lib_dir()).map(|disk| disk.capacity),
-            max_pods: self.node.max_pods,
+            max_pods: node.max_pods,
         };
         write_node(&state, out);
     }

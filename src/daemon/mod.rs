@@ -9,10 +9,12 @@ mod counted;
 mod error;
 mod garbage;
 mod last_daemon;
+mod live_settings;
 mod machine;
 mod metrics;
 mod parts;
 mod pauses;
+mod reload;
 mod requests;
 mod resources;
 mod restarts;
@@ -93,6 +95,7 @@ impl Daemon {
         let store = ImageStore::open(layout.images())?;
         let absolute = layout.absolute().map_err(cannot("find the root"))?;
         let options = settings.shims(&absolute);
+        let logs = options.logs.clone();
         let runtime = ShimRuntime::new(absolute, options, store.clone())
             .map_err(cannot("set up the runtime"))?;
         runtime.resume_networks();
@@ -100,6 +103,7 @@ impl Daemon {
             networks: runtime.networks(),
             sandboxes: runtime.sandboxes(),
             runtime: Arc::new(runtime),
+            logs,
             images: Arc::new(store.clone()),
             store,
         };
@@ -136,6 +140,13 @@ impl Daemon {
     /// Waits for TERM, INT or HUP.
     pub fn wait_for_signal(&self) -> Signal {
         signals::wait()
+    }
+
+    /// Reads the configuration again, and puts what can change at once into force. The log has the answer.
+    pub fn reload(&self) {
+        if let Err(e) = self.running.backend.reload_configuration() {
+            log::error!("{e}");
+        }
     }
 
     /// Ends every thread. Containers keep running.

@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::{Receiver, Sender};
 
@@ -17,18 +17,21 @@ use super::counted::Counted;
 use super::error::{DaemonError, cannot};
 use super::garbage::Garbage;
 use super::last_daemon::LastDaemon;
+use super::live_settings::{LiveSettings, Reloading};
 use super::stores::{PodStores, SourceStores};
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::{PodSource, PodUid};
 use crate::base::clock::Moment;
+use crate::base::live::Live;
 use crate::base::paths::Layout;
 use crate::cluster::link::{self, ReviewDesk};
 use crate::cluster::services as cluster_services;
 use crate::daemon::settings::Settings;
 use crate::engine::images::ImageStore;
-use crate::engine::images::manager::{ImageManager, ImageService, NoRegistry, Puller};
+use crate::engine::images::manager::{ImageManager, ImageService};
 use crate::engine::images::registry::{PullStop, RegistryPuller};
 use crate::engine::runtime::{ContainerId, Runtime};
+use crate::engine::shims::LogBounds;
 use crate::engine::shims::app_armor::AppArmor;
 use crate::engine::stats::{self, Stats};
 use crate::net::network::Networks;
@@ -54,6 +57,8 @@ pub(super) struct Engine {
     /// Ids of the sandboxes that exist.
     pub(super) sandboxes: Vec<String>,
     pub(super) networks: Arc<Networks>,
+    /// Bounds of the logs of containers.
+    pub(super) logs: Live<LogBounds>,
     /// Service that gives containers their images.
     pub(super) images: Arc<dyn ImageService>,
     /// Image store that old images are removed from.
@@ -132,10 +137,12 @@ pub(super) struct Made {
     pub(super) shared: Shared,
     pub(super) kuberuntime: Arc<KubeRuntime>,
     pub(super) prober: Arc<Prober>,
-    node: admission::Node,
+    node: Live<admission::Node>,
     pleg: Arc<Pleg>,
     syncer: Arc<Syncer>,
     workers: Arc<PodWorkers>,
+    room_made: Sender<()>,
+    pub(super) live: LiveSettings,
 }
 
 impl Made {
@@ -154,8 +161,9 @@ impl Made {
             room_made,
         } = given;
         let facts = NodeFacts::read(settings.node_ip, &layout.lib_dir());
-        let node = node(settings, &facts);
-        let (kuberuntime, pulls) = kuberuntime(settings, engine, layout, &shared, facts);
+        let node = Live::new(node(settings, &facts));
+        let live = LiveSettings::new(settings);
+        let (kuberuntime, pulls) = kuberuntime(settings, &live, engine, layout, &shared, facts);
         let prober = Arc::new(Prober {
             manager: prober_manager(settings, &shared, engine, &pleg, &results, readiness),
             results,
@@ -170,7 +178,7 @@ impl Made {
             &pleg,
             &prober,
         );
-        let workers = PodWorkers::new(syncer.clone(), settings.sync_frequency, room_made);
+        let workers = PodWorkers::new(syncer.clone(), live.resync.clone(), room_made.clone());
         let made = Self {
             workers: Arc::new(workers),
             shared,
@@ -179,6 +187,8 @@ impl Made {
             node,
             pleg,
             syncer,
+            room_made,
+            live,
         };
         (made, pulls)
     }
@@ -192,7 +202,7 @@ impl Made {
     ) -> DaemonBackend {
         let shared = &self.shared;
         DaemonBackend {
-            settings: settings.clone(),
+            settings: Live::new(Arc::new(settings.clone())),
             layout: layout.clone(),
             node: self.node.clone(),
             started: shared.started,
@@ -215,6 +225,13 @@ impl Made {
             )),
             heartbeat: Arc::default(),
             roster: Arc::default(),
+            reloading: Reloading {
+                live: self.live.clone(),
+                logs: engine.logs.clone(),
+                syncer: self.syncer.clone(),
+                room_made: self.room_made.clone(),
+                turn: Mutex::default(),
+            },
         }
     }
 
@@ -223,6 +240,7 @@ impl Made {
         let (pods, feed) = (&self.shared.pods, self.shared.pods.feed.clone());
         let puller = TemplateImages(self.kuberuntime.clone());
         NodeView {
+            name: self.node.get().name,
             node: self.node.clone(),
             huge_pages,
             pods: pods.manager.clone(),
@@ -262,7 +280,7 @@ impl Made {
             recorder: shared.pods.recorder.clone(),
             states: layout.workloads(),
             records: layout.made_pods(),
-            settings: settings.controllers(),
+            settings: self.live.controllers.clone(),
         }
     }
 
@@ -364,19 +382,16 @@ pub(super) fn forget_those_that_began_anew(restored: &mut Restored, evictions: &
 /// Makes the runtime of pods. The second value is the handle that ends the pulls of images.
 fn kuberuntime(
     settings: &Settings,
+    live: &LiveSettings,
     engine: &Engine,
     layout: &Layout,
     shared: &Shared,
     node: NodeFacts,
 ) -> (Arc<KubeRuntime>, PullStop) {
-    let registries = settings.registries.clone();
+    let registries = live.registries.clone();
     let puller = RegistryPuller::new(engine.store.clone(), registries, layout.docker_configs());
     let stop = puller.stopper();
-    let puller: Box<dyn Puller> = match settings.registries.pull {
-        true => Box::new(puller),
-        false => Box::new(NoRegistry),
-    };
-    let images = ImageManager::new(engine.images.clone(), puller);
+    let images = ImageManager::new(engine.images.clone(), Box::new(puller));
     let images = images.parallel(settings.parallel_image_pulls());
     let runtime = engine.runtime.clone();
     let objects = shared.sources.objects.clone();
@@ -388,7 +403,7 @@ fn kuberuntime(
         started: shared.started,
     };
     let kuberuntime = kuberuntime.with_services(Box::new(links));
-    let kuberuntime = kuberuntime.with_resource_policy(settings.resource_policy());
+    let kuberuntime = kuberuntime.with_resource_policy(live.resources.clone());
     (Arc::new(kuberuntime.with_dns(settings.node_dns())), stop)
 }
 
@@ -417,7 +432,7 @@ fn prober_manager(
 
 fn syncer(
     settings: &Settings,
-    node: &admission::Node,
+    node: &Live<admission::Node>,
     shared: &Shared,
     engine: &Engine,
     kuberuntime: &Arc<KubeRuntime>,
@@ -454,10 +469,10 @@ fn syncer(
 
 /// Returns a function that returns the node with its huge pages read anew, because people may reserve them while the daemon
 /// runs.
-fn node_now(node: admission::Node) -> Box<dyn Fn() -> admission::Node + Send + Sync> {
+fn node_now(node: Live<admission::Node>) -> Box<dyn Fn() -> admission::Node + Send + Sync> {
     Box::new(move || admission::Node {
         huge_pages: huge_pages(),
-        ..node.clone()
+        ..node.get()
     })
 }
 

@@ -11,7 +11,8 @@ use crate::api::{Pod, PodSource, PodUid};
 use crate::base::change_feed::Aspect;
 use crate::base::clock::{Moment, Time, go_duration};
 use crate::face::server::protocol::{
-    ConditionSet, DeleteTarget, Deleted, MAX_GRACE, PauseTarget, ProbeTarget, RestartTarget,
+    ConditionSet, DeleteTarget, Deleted, MAX_GRACE, PauseTarget, ProbeTarget, Reloaded,
+    RestartTarget,
 };
 use crate::face::server::{RequestError, Requests};
 use crate::face::views::ProbeReport;
@@ -110,6 +111,10 @@ impl Requests for DaemonBackend {
                 file,
             }),
         }
+    }
+
+    fn reload(&self) -> Result<Reloaded, RequestError> {
+        self.reload_configuration()
     }
 
     fn change_workload(&self, request: &ChangeRequest) -> Result<Changed, RequestError> {

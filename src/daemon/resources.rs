@@ -36,7 +36,7 @@ impl Resources for DaemonBackend {
         let rates = self.stats.rates(&figures, Moment::now());
         let facts = match only_cpu_and_memory {
             true => NodeFacts {
-                name: self.settings.node_name.clone(),
+                name: self.settings.get().node_name.clone(),
                 ..NodeFacts::default()
             },
             false => self.node_facts(&figures),
@@ -58,7 +58,7 @@ impl DaemonBackend {
         let logs = containers.filter_map(|c| Some((c.id.clone(), bytes_in(c.logs.as_ref()?))));
         let images = metrics::node::image_sizes(&self.store);
         NodeFacts {
-            name: self.settings.node_name.clone(),
+            name: self.settings.get().node_name.clone(),
             fs: Disk::of(&self.layout.lib_dir()),
             images: images.map(|sizes| sizes.values().sum()),
             logs: Disk::of(&self.layout.logs_dir()),

@@ -1,4 +1,4 @@
-//! The signals that end the daemon.
+//! The signals that the daemon waits for: TERM and INT end it, and HUP lets it read its configuration again.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ pub(super) fn wait() -> Signal {
     }
 }
 
-/// Returns the signals that end the daemon. HUP is among them, unless the daemon was started with HUP ignored, as
+/// Returns the signals that the daemon waits for. HUP is among them, unless the daemon was started with HUP ignored, as
 /// nohup does.
 fn handled() -> SigSet {
     let mut signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);

@@ -87,6 +87,7 @@ impl Harness {
             networks: Arc::new(Networks::new(settings.networks(&layout))),
             sandboxes: Vec::new(),
             runtime: runtime.clone(),
+            logs: settings.log_bounds().into(),
             images: Arc::new(Images),
             store: ImageStore::open(layout.images()).unwrap(),
         };

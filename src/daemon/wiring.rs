@@ -23,6 +23,7 @@ use crate::api::objects::ObjectKind;
 use crate::api::service::Protocol;
 use crate::api::{PodOrigin, PodUid, decode};
 use crate::base::clock::Moment;
+use crate::base::live::Live;
 use crate::base::paths::Layout;
 use crate::base::remove_tree::remove_tree;
 use crate::base::threads::Roster;
@@ -31,8 +32,8 @@ use crate::cluster::link;
 use crate::cluster::rounds::RoundsThread;
 use crate::cluster::services as cluster_services;
 use crate::daemon::settings::{AuthorizationMode, Settings};
-use crate::engine::images::ImageStore;
 use crate::engine::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
+use crate::engine::images::{ImageGcPolicy, ImageStore};
 use crate::engine::runtime::Runtime;
 use crate::engine::runtime::metered::Metered;
 use crate::engine::shims;
@@ -132,7 +133,7 @@ pub(super) fn start(
         url: start_http_source(settings, layout, outlet(), roster)?,
         exits: start_exit_listener(layout, pleg.clone(), roster)?,
         images: start_image_keeper(
-            settings,
+            made.live.image_gc.clone(),
             layout,
             engine.store.clone(),
             senders.images_changed,
@@ -155,7 +156,12 @@ pub(super) fn start(
         watchdog: service_manager::start_watchdog(backend.clone(), roster)
             .map_err(cannot("start the thread watchdog"))?,
         // The server starts last. So clients get no answer before the other threads have cleared away old data.
-        server: start_server(settings, layout, backend.clone())?,
+        server: start_server(
+            settings,
+            layout,
+            made.live.debugging.clone(),
+            backend.clone(),
+        )?,
         pulls,
         pleg: (pleg, stop_pleg),
     };
@@ -469,9 +475,14 @@ fn start_network_watch(
 fn start_server(
     settings: &Settings,
     layout: &Layout,
+    debugging: Live<bool>,
     backend: Arc<DaemonBackend>,
 ) -> Result<Server, DaemonError> {
-    let server = server::spawn(&layout.socket(), server_config(settings, layout), backend)?;
+    let server = server::spawn(
+        &layout.socket(),
+        server_config(settings, layout, debugging),
+        backend,
+    )?;
     Ok(server)
 }
 
@@ -481,7 +492,7 @@ fn main_address(settings: &Settings) -> Option<SocketAddr> {
     settings.port.map(at)
 }
 
-fn server_config(settings: &Settings, layout: &Layout) -> ServerConfig {
+fn server_config(settings: &Settings, layout: &Layout, debugging: Live<bool>) -> ServerConfig {
     let of_user = settings.tls_cert_file.clone();
     let made_for = of_user.is_none().then(|| Host {
         name: settings.node_name.clone(),
@@ -500,7 +511,7 @@ fn server_config(settings: &Settings, layout: &Layout) -> ServerConfig {
         health: settings.healthz_port,
         read_only: settings.read_only_port,
         main: main_address(settings).map(|at| (at, files)),
-        debugging: settings.enable_debugging_handlers,
+        debugging,
         webhooks: Webhooks {
             authentication: settings.token_webhook,
             authorization: settings.authorization_mode == AuthorizationMode::Webhook,
@@ -581,7 +592,7 @@ fn start_exit_listener(
 /// Starts the thread `images`. At most one notice of changed image names waits for the sync loop. A waiting notice
 /// also stands for later changes.
 fn start_image_keeper(
-    settings: &Settings,
+    gc: Live<ImageGcPolicy>,
     layout: &Layout,
     store: ImageStore,
     changed: Sender<()>,
@@ -593,7 +604,7 @@ fn start_image_keeper(
             store,
             drop_dir: layout.image_drop(),
             in_use: Box::new(move || shims::images_in_use(&of_layout)),
-            gc: settings.image_gc(),
+            gc,
             on_change: Box::new(move || _ = changed.try_send(())),
         },
         roster,

@@ -27,6 +27,7 @@ pub use places::Places;
 use crate::api::conditions::ConditionChange;
 use crate::api::{Pod, PodPhase, PodSource, PodStatus, PodUid};
 use crate::base::clock::{Moment, Time};
+use crate::base::live::Live;
 use crate::engine::images::manager::ImageWaitReason;
 use crate::engine::runtime::RuntimePodStatus;
 use crate::pods::admission;
@@ -130,7 +131,7 @@ pub trait GarbageCollector: Send {
 /// The parts of the daemon on which the loop acts.
 pub struct Parts {
     /// The resources of this node that pods may request, as they were at the start.
-    pub node: admission::Node,
+    pub node: Live<admission::Node>,
     /// Returns the node's present huge pages in bytes, by resource name.
     pub huge_pages: fn() -> BTreeMap<String, i64>,
     /// The pods that should run.
@@ -663,10 +664,10 @@ pub(in crate::pods::sync_loop) mod tests {
             let layout = crate::base::paths::Layout::new(dir.path());
             let evictions = Evictions::open(&layout, &[], Duration::from_secs(300), wake);
             let parts = Parts {
-                node: admission::Node {
+                node: Live::new(admission::Node {
                     max_pods: 110,
                     ..Default::default()
-                },
+                }),
                 huge_pages: Default::default,
                 pods: Arc::default(),
                 workers,
@@ -715,6 +716,13 @@ pub(in crate::pods::sync_loop) mod tests {
                 self.ran.recv_timeout(SOON).expect("a run"),
                 (uid.to_owned(), phase)
             );
+        }
+
+        /// Changes the node.
+        pub(super) fn node(&self, change: impl FnOnce(&mut admission::Node)) {
+            let mut node = self.parts.node.get();
+            change(&mut node);
+            self.parts.node.set(node);
         }
 
         pub(super) fn open(&mut self) {
@@ -986,7 +994,7 @@ pub(in crate::pods::sync_loop) mod tests {
         let mut h = Harness::new();
         h.open();
         h.seen();
-        h.parts.node.max_pods = 1;
+        h.node(|node| node.max_pods = 1);
         let a = pod("a");
         h.config(PodOperation::Add, std::slice::from_ref(&a));
         h.expect("a", Phase::Sync);

@@ -25,7 +25,7 @@ pub struct World<'a> {
     /// The node.
     pub node: &'a dyn Node,
     /// The settings of controllers, from the configuration.
-    pub settings: &'a Settings,
+    pub settings: Settings,
 }
 
 /// A workload with its file.

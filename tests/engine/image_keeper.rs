@@ -73,7 +73,7 @@ impl Fixture {
             store: self.store.clone(),
             drop_dir: self.path("drop"),
             in_use: Box::new(in_use),
-            gc: ImageGcPolicy::default(),
+            gc: ImageGcPolicy::default().into(),
             on_change: Box::new(move || send.try_send(()).unwrap()),
         };
         self.keeper =

@@ -967,7 +967,8 @@ fn a_full_disk_costs_pulled_images_that_nobody_uses() {
                     high_percent,
                     low_percent,
                     min_age: Duration::ZERO,
-                },
+                }
+                .into(),
                 on_change: Box::new(move || _ = changed.try_send(())),
             },
             &podprobe::base::threads::Roster::default(),

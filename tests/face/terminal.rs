@@ -178,12 +178,12 @@ fn where_there_is_no_terminal_each_step_of_a_pull_is_a_line() {
     });
 }
 
-/// A daemon whose stderr is a file, started with HUP ignored where `nohup` says so; ended by HUP, then TERM.
+/// A daemon without a terminal, started with HUP ignored where `nohup` says so; it gets HUP, and TERM ends it.
 fn log_of_a_daemon(node: &Node, nohup: bool, level: &str) -> String {
     let log = node.dir.path().join("log");
     let script = match nohup {
-        true => "trap '' HUP; exec \"$0\" run --root \"$1\"",
-        false => "exec \"$0\" run --root \"$1\"",
+        true => "trap '' HUP; exec setsid \"$0\" run --root \"$1\"",
+        false => "exec setsid \"$0\" run --root \"$1\"",
     };
     let child = Command::new("/bin/sh")
         .args(["-c", script, PROGRAM])
@@ -206,15 +206,19 @@ fn log_of_a_daemon(node: &Node, nohup: bool, level: &str) -> String {
 }
 
 #[test]
-fn a_daemon_that_was_told_to_ignore_hup_ignores_it() {
+fn hup_reloads_the_configuration_unless_the_daemon_was_told_to_ignore_it() {
     on(Settings::default().runtime, |node| {
         let log = log_of_a_daemon(node, true, "info");
         assert!(
-            log.contains("SIGTERM: stopping") && !log.contains("SIGHUP"),
+            log.contains("SIGTERM: stopping") && !log.contains("config.json"),
             "{log}"
         );
         let log = log_of_a_daemon(node, false, "info");
-        assert!(log.contains("SIGHUP: stopping"), "{log}");
+        assert!(
+            log.contains("etc/podprobe/config.json: nothing has changed"),
+            "{log}"
+        );
+        assert!(log.contains("SIGTERM: stopping"), "{log}");
         fs::create_dir_all(node.layout.containers()).unwrap();
     });
 }

@@ -25,6 +25,7 @@ mod prober_net;
 mod pulled_pods;
 mod readiness_gates;
 mod records;
+mod reload;
 mod requests;
 mod shutdown;
 #[path = "../support/mod.rs"]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use podprobe::daemon::settings::AT_ONCE;
 use serde_json::Value;
 
 fn read(path: &str) -> String {
@@ -70,7 +71,11 @@ fn the_table_of_keys_is_made_from_the_code() {
             let default = defaults_by_key
                 .remove(&key)
                 .unwrap_or_else(|| panic!("config/config.json has no {key}"));
-            format!("| `{key}` | `{default}` | {meaning} |")
+            let change = match AT_ONCE.contains(&key.as_str()) {
+                true => "at once",
+                false => "restart",
+            };
+            format!("| `{key}` | `{default}` | {change} | {meaning} |")
         })
         .collect();
     assert!(

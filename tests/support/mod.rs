@@ -185,7 +185,7 @@ impl Node {
                 layout,
             )
             .with_dns(self.settings.node_dns())
-            .with_resource_policy(self.settings.resource_policy()),
+            .with_resource_policy(self.settings.resource_policy().into()),
         }
     }
 

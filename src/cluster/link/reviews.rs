@@ -47,6 +47,11 @@ impl ReviewDesk {
         }
     }
 
+    /// Sets the times for which answers of the API server are good from now on.
+    pub fn set_lifetimes(&self, lifetimes: Lifetimes) {
+        self.state.locked().reviews.set_lifetimes(lifetimes);
+    }
+
     /// Returns the user of a token; None if the token is not valid.
     ///
     /// # Errors

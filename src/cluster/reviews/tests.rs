@@ -149,6 +149,21 @@ fn an_answer_is_good_for_its_time_and_no_longer() {
     }
 }
 
+#[test]
+fn new_times_hold_for_new_answers() {
+    let mut reviews = reviews();
+    let token = Duration::from_secs(1);
+    reviews.set_lifetimes(Lifetimes {
+        token,
+        ..Lifetimes::default()
+    });
+    let question = of_token("good");
+    let (id, _) = sent(&mut reviews, 100, question);
+    let answered = reviews.answered(moment(100), id, &user_answer("a"));
+    assert!(matches!(answered, Some(Ok(Verdict::User(Some(_))))));
+    assert_eq!(reviews.ask(moment(100) + token, question), Asked::Waits(id));
+}
+
 /// Two tokens, or two users of one name, are different questions.
 #[test]
 fn an_answer_is_for_its_own_question() {

@@ -32,9 +32,6 @@ pub enum SettingsError {
     /// The value of `--node-name` is not allowed.
     #[error("cannot use --node-name: {0}")]
     NodeNameOption(#[source] ValueError),
-    /// The value of `--runtime` is not allowed.
-    #[error("cannot use --runtime: {0}")]
-    RuntimeOption(#[source] ValueError),
     /// No option and no key names the node, and its host name is not a valid node name.
     #[error(
         "cannot use the host name as node name: {0}; set nodeName in the configuration or give --node-name"

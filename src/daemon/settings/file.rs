@@ -11,11 +11,11 @@ use serde::Deserialize;
 use super::error::{FileError, SettingsError};
 use super::values::{
     absolute_path, address, addresses, authorization_mode, bind_address, check_frequency,
-    check_node_name, check_runtime, domain, gc_age, headers, hosts, log_files, log_size, max_pods,
-    network_choice, node_labels, node_name_or_empty, on_progress_deadline, parallel_pulls,
-    path_or_none, paths, percent, pids_limit, pod_url, port_or_none, proxy_mode, ranges,
-    restart_period, review_lifetime, runtime, runtime_classes, swap_behavior, sync_frequency,
-    sysctl_patterns, taints,
+    check_node_name, domain, gc_age, headers, hosts, log_files, log_size, max_pods, network_choice,
+    node_labels, node_name_or_empty, on_progress_deadline, parallel_pulls, path_or_none, paths,
+    percent, pids_limit, pod_url, port_or_none, proxy_mode, ranges, restart_period,
+    review_lifetime, runtime, runtime_classes, swap_behavior, sync_frequency, sysctl_patterns,
+    taints,
 };
 use super::{AuthorizationMode, Overrides, Settings};
 use crate::api::cidr::Cidr;
@@ -210,11 +210,7 @@ impl File {
             (None, Some(name)) => name,
             (None, None) => check_node_name(host_name).map_err(SettingsError::HostName)?,
         };
-        let runtime = overrides
-            .runtime
-            .as_deref()
-            .map(|r| check_runtime(r).map_err(SettingsError::RuntimeOption))
-            .transpose()?;
+        let runtime = overrides.runtime.clone();
         let gc_high = self.image_gc_high_threshold_percent;
         let gc_high = gc_high.unwrap_or(d.image_gc_high_threshold_percent);
         let gc_low = self.image_gc_low_threshold_percent;
@@ -297,7 +293,7 @@ impl File {
                 .container_log_max_files
                 .unwrap_or(d.container_log_max_files),
             node_ip: self.node_ip.or_else(own_address).unwrap_or(d.node_ip),
-            network: self.network.unwrap_or(d.network),
+            network: overrides.network.or(self.network).unwrap_or(d.network),
             proxy_mode: self.proxy_mode.unwrap_or(d.proxy_mode),
             cni_conf_dir: self.cni_conf_dir.unwrap_or(d.cni_conf_dir),
             cni_bin_dirs: self.cni_bin_dirs.unwrap_or(d.cni_bin_dirs),
@@ -350,6 +346,7 @@ impl File {
                 .load_app_armor_profile
                 .unwrap_or(d.load_app_armor_profile),
             written: None,
+            origin: None,
         })
     }
 }

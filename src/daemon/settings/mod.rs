@@ -4,6 +4,7 @@
 
 mod error;
 mod file;
+mod reload;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -21,6 +22,7 @@ use crate::api::cidr::Cidr;
 use crate::api::service::DNS_PLACE;
 use crate::base::http_client::WebUrl;
 use crate::base::json;
+use crate::base::live::Live;
 use crate::base::paths::Layout;
 use crate::base::sys::cgroup_mounts::is_pure_v2;
 use crate::cluster::node::facts::Taint;
@@ -28,7 +30,7 @@ use crate::cluster::reviews::Lifetimes;
 use crate::engine::images::ImageGcPolicy;
 use crate::engine::images::manager::Parallel;
 use crate::engine::images::registry::Registries;
-use crate::engine::shims::{RuntimeChoice, ShimOptions};
+use crate::engine::shims::{LogBounds, RuntimeChoice, ShimOptions};
 use crate::net::network::cni::{BIN_DIRS, CniSettings};
 use crate::net::network::pod_cidrs::PodCidrs;
 use crate::net::network::{NetworkChoice, NetworkSettings};
@@ -38,6 +40,7 @@ use crate::pods::kuberuntime::NodeDns;
 use crate::workloads::{self as controllers, OnDeadline};
 pub use error::{FileError, SettingsError};
 use file::{File, check_oom_kill, host_name, own_address};
+pub use reload::AT_ONCE;
 use values::HEALTHZ_PORT;
 pub use values::ValueError;
 
@@ -195,6 +198,16 @@ pub struct Settings {
     /// Content of the file as it was read, for clients that ask for the configuration in force. This field has no
     /// key.
     pub written: Option<Arc<Value>>,
+    /// Place from which the configuration can be read again. This field has no key.
+    pub origin: Option<Origin>,
+}
+
+/// The place of a configuration: the file, and the options of the command line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Origin {
+    layout: Layout,
+    named: Option<PathBuf>,
+    overrides: Overrides,
 }
 
 /// The value of `authorization.mode`.
@@ -268,17 +281,20 @@ impl Default for Settings {
             allow_unfiltered_devices: false,
             load_app_armor_profile: false,
             written: None,
+            origin: None,
         }
     }
 }
 
 /// Options of the command line that override the configuration file. None keeps the value of the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     /// Path of the directory of pod files, from `--pods`.
     pub static_pod_path: Option<PathBuf>,
-    /// Runtime from `--runtime`: `embedded` or a path.
-    pub runtime: Option<String>,
+    /// Runtime from `--runtime`.
+    pub runtime: Option<RuntimeChoice>,
+    /// Kind of network from `--network`.
+    pub network: Option<NetworkChoice>,
     /// Name of the node, from `--node-name`.
     pub node_name: Option<String>,
 }
@@ -324,11 +340,25 @@ impl Settings {
         let written = fs::read(path).ok();
         let written = written.and_then(|bytes| json::from_slice(&bytes).ok());
         settings.written = written.map(Arc::new);
+        settings.origin = Some(Origin {
+            layout: layout.clone(),
+            named: named.map(Path::to_owned),
+            overrides: overrides.clone(),
+        });
         Ok(settings)
     }
 
     /// Returns every key with its value in force, as `/configz` shows it. Values that may be passwords are masked.
     pub fn in_force(&self) -> Value {
+        let mut all = self.values();
+        if let Some(headers) = all["staticPodURLHeader"].as_object_mut() {
+            headers.values_mut().for_each(|v| *v = json!(["*****"]));
+        }
+        all
+    }
+
+    /// Returns every key with its value in force, passwords included.
+    fn values(&self) -> Value {
         let mut all: Value = serde_json::from_str(SHIPPED).unwrap_or_default();
         if let Some(written) = &self.written {
             overlay(&mut all, written);
@@ -345,9 +375,6 @@ impl Settings {
         };
         let url = self.static_pod_url.as_ref().map(WebUrl::to_string);
         all["staticPodURL"] = url.unwrap_or_default().into();
-        if let Some(headers) = all["staticPodURLHeader"].as_object_mut() {
-            headers.values_mut().for_each(|v| *v = json!(["*****"]));
-        }
         all
     }
 
@@ -401,8 +428,15 @@ impl Settings {
             classes: self.runtime_classes.clone(),
             unfiltered_devices: self.allow_unfiltered_devices,
             network: self.networks(layout),
-            log_max_size: self.container_log_max_size,
-            log_max_files: self.container_log_max_files,
+            logs: Live::new(self.log_bounds()),
+        }
+    }
+
+    /// Returns the bounds of the logs of containers.
+    pub fn log_bounds(&self) -> LogBounds {
+        LogBounds {
+            max_size: self.container_log_max_size,
+            max_files: self.container_log_max_files,
         }
     }
 

@@ -144,7 +144,8 @@ fn what_is_in_force_has_every_key_and_no_password() {
     let overrides = Overrides {
         static_pod_path: Some("/p".into()),
         node_name: Some("edge".into()),
-        runtime: Some("/usr/bin/crun".into()),
+        runtime: Some(RuntimeChoice::Path("/usr/bin/crun".into())),
+        network: None,
     };
     let settings = Settings::load(&layout, Some(&file), &overrides).unwrap();
     let all = settings.in_force();
@@ -428,7 +429,8 @@ fn wrong_values_are_refused() {
 fn the_command_line_wins_over_the_file_and_the_file_over_the_root() {
     let overrides = Overrides {
         static_pod_path: Some("/p".into()),
-        runtime: Some("/usr/sbin/runc".into()),
+        runtime: Some(RuntimeChoice::Path("/usr/sbin/runc".into())),
+        network: None,
         node_name: Some("N".into()),
     };
     let file = r#"{"staticPodPath": "/f", "nodeName": "m"}"#;

@@ -30,6 +30,7 @@ use super::in_use::ImagesInUse;
 use super::store::{ImageStore, LoadedImage};
 use crate::base::clock::{Moment, go_duration};
 use crate::base::directory_watch::{DirectoryWatch, Hints};
+use crate::base::live::Live;
 use crate::base::threads::Roster;
 
 /// Stack size of the keeper's thread in bytes.
@@ -54,7 +55,7 @@ pub struct ImageKeeperConfig {
     /// locked.
     pub in_use: Box<dyn Fn() -> ImagesInUse + Send>,
     /// The policy that decides which pulled images are removed when the disk is full.
-    pub gc: ImageGcPolicy,
+    pub gc: Live<ImageGcPolicy>,
     /// Called on the keeper's thread when the image names in the store have changed. The keeper or another process
     /// (`podprobe image import`) may have changed them. The function must not block.
     pub on_change: Box<dyn Fn() + Send>,
@@ -326,7 +327,7 @@ impl Worker {
 
     /// Notes which images are in use now, and removes some images if the disk is too full.
     fn free_disk(&mut self) -> Result<(), FullDiskError> {
-        let (store, policy) = (&self.config.store, &self.config.gc);
+        let (store, policy) = (&self.config.store, self.config.gc.get());
         let now = Moment::now();
         let pulled = store.pulled()?;
         let used = match pulled.is_empty() {
@@ -343,7 +344,7 @@ impl Worker {
             return Ok(());
         };
         let mut disk = before;
-        for id in self.uses.removable(now, policy) {
+        for id in self.uses.removable(now, &policy) {
             if disk.available >= wanted {
                 return Ok(());
             }

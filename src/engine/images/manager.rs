@@ -19,6 +19,7 @@ use super::registry::slots::{Slot, Slots};
 use super::registry::{DockerConfig, PullProgress};
 use super::store::{Image, ImageStore};
 use crate::base::clock::{Moment, Time, go_duration};
+use crate::base::live::Live;
 use crate::base::locks::Locked;
 
 /// The pull policy of a container (`imagePullPolicy`).
@@ -243,13 +244,23 @@ pub enum Parallel {
     AtMost(usize),
 }
 
+impl Parallel {
+    fn slots(self) -> Option<Slots> {
+        match self {
+            Self::Serial => Some(Slots::new(1)),
+            Self::Unlimited => None,
+            Self::AtMost(n) => Some(Slots::new(n)),
+        }
+    }
+}
+
 /// The image manager of a node.
 pub struct ImageManager {
     images: Arc<dyn ImageService>,
     puller: Box<dyn Puller>,
     back_off: Mutex<BackOff>,
     /// The slots for pulls; None if the number of pulls is not limited.
-    slots: Option<Slots>,
+    slots: Live<Option<Slots>>,
     pulls: Pulls,
     metrics: PullMetrics,
 }
@@ -261,7 +272,7 @@ impl ImageManager {
             images,
             puller,
             back_off: Mutex::default(),
-            slots: Some(Slots::new(1)),
+            slots: Live::new(Parallel::Serial.slots()),
             pulls: Pulls::default(),
             metrics: PullMetrics::default(),
         }
@@ -269,12 +280,13 @@ impl ImageManager {
 
     /// Sets the number of images that this manager pulls at once.
     pub fn parallel(self, parallel: Parallel) -> Self {
-        let slots = match parallel {
-            Parallel::Serial => Some(Slots::new(1)),
-            Parallel::Unlimited => None,
-            Parallel::AtMost(n) => Some(Slots::new(n)),
-        };
-        Self { slots, ..self }
+        self.set_parallel(parallel);
+        self
+    }
+
+    /// Sets the number of images that are pulled at once from now on. Pulls that run or wait already do not count.
+    pub fn set_parallel(&self, parallel: Parallel) {
+        self.slots.set(parallel.slots());
     }
 
     /// Returns the image of a container. Pulls the image first if the policy demands a pull. Blocks during a pull.
@@ -441,7 +453,7 @@ impl ImageManager {
     /// Waits for a free slot for a pull. Returns None if the number of pulls is not limited. Fails if the pull is
     /// cancelled during the wait.
     fn slot(&self, cancelled: &dyn Fn() -> bool) -> Result<Option<Slot>, EnsureError> {
-        match &self.slots {
+        match self.slots.get() {
             None => Ok(None),
             Some(slots) => match slots.take(cancelled) {
                 Some(slot) => Ok(Some(slot)),

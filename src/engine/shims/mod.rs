@@ -29,6 +29,7 @@ pub use shim_runtime::{ShimRuntime, images_in_use};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::base::live::Live;
 use crate::engine::runtime::SHIMS_SCHEME as SCHEME;
 use crate::net::network::NetworkSettings;
 
@@ -52,10 +53,17 @@ pub struct ShimOptions {
     pub unfiltered_devices: bool,
     /// Settings for the networks of pods.
     pub network: NetworkSettings,
-    /// Size in bytes at which a container's log is rotated.
-    pub log_max_size: u64,
-    /// Number of log files that are kept for a container.
-    pub log_max_files: u32,
+    /// Bounds of the logs of containers that start from now on.
+    pub logs: Live<LogBounds>,
+}
+
+/// The bounds of a container's log.
+#[derive(Clone, Copy, Debug)]
+pub struct LogBounds {
+    /// Size in bytes at which the log is rotated.
+    pub max_size: u64,
+    /// Number of files that are kept.
+    pub max_files: u32,
 }
 
 /// Option with which the embedded runtime creates a container even if the kernel cannot filter the container's devices.

@@ -34,10 +34,11 @@ use nix::sys::stat::Mode;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::state::{CONTAINER, ContainerRecord, Process, REMOVING};
-use super::{RuntimeChoice, ShimOptions};
+use super::{LogBounds, RuntimeChoice, ShimOptions};
 use crate::api::pod::ResourceRequirements;
 use crate::base::cancel::Cancel;
 use crate::base::json;
+use crate::base::live::Live;
 use crate::base::locks::Locked;
 use crate::base::paths::Layout;
 use crate::base::remove_tree::remove_tree;
@@ -75,8 +76,7 @@ pub struct ShimRuntime {
     /// True if containers also run on a node whose kernel cannot filter their devices.
     unfiltered_devices: bool,
     networks: Arc<Networks>,
-    log_max_size: u64,
-    log_max_files: u32,
+    logs: Live<LogBounds>,
     boot_id: String,
     cache: Mutex<Cache>,
     /// The part of each container's config.json that an exec needs, by container id. This part never changes. Entries
@@ -128,8 +128,7 @@ impl ShimRuntime {
             classes: options.classes,
             unfiltered_devices: options.unfiltered_devices,
             networks,
-            log_max_size: options.log_max_size,
-            log_max_files: options.log_max_files,
+            logs: options.logs,
             boot_id: crate::base::clock::boot_id(),
             cache: Mutex::default(),
             configs: Mutex::default(),

@@ -10,7 +10,7 @@ use super::containers::ContainerName;
 use super::error::{RequestError, SummaryError, Unreachable};
 use super::health::Check;
 use super::protocol::{
-    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
+    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, Reloaded, RestartTarget,
 };
 use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
@@ -126,6 +126,12 @@ pub trait Requests: Send + Sync {
     /// Returns [`RequestError`] if there is no such pod, if the pod has ended, or if the deletion cannot be written to
     /// the disk.
     fn delete(&self, target: &DeleteTarget) -> Result<Deleted, RequestError>;
+
+    /// Reads the configuration again, and puts what can change at once into force.
+    ///
+    /// # Errors
+    /// Returns [`RequestError`] if the configuration cannot be used. The old one stays in force then.
+    fn reload(&self) -> Result<Reloaded, RequestError>;
 
     /// Changes a workload. Returns when the change is on disk.
     ///

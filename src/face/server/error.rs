@@ -73,6 +73,12 @@ pub enum RequestError {
     /// None of the containers that were asked for would start again.
     #[error("{}", listed(.0))]
     NotRestarted(Vec<NotRestarted>),
+    /// The new configuration cannot be used.
+    #[error("{0}; the configuration that is in force stays")]
+    Configuration(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The daemon was not started from a configuration.
+    #[error("this daemon was started without a configuration that it could read again")]
+    NoConfiguration,
     /// The length of the pause is out of range.
     #[error("a pause lasts from 1s to 168h, not {}", go_duration(*.0))]
     PauseLength(Duration),
@@ -124,6 +130,8 @@ impl RequestError {
             | Self::NoProbe(_)
             | Self::InitContainer(_)
             | Self::NotRestarted(_)
+            | Self::Configuration(_)
+            | Self::NoConfiguration
             | Self::PauseLength(_)
             | Self::GracePeriod(_)
             | Self::DeletionNotWritten { .. }

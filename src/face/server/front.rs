@@ -262,7 +262,9 @@ impl Front {
         if door == Door::Main && credentials == Credentials::Valid {
             connection.prove();
         }
-        if let Err(refusal) = access::check(door, &credentials, &request, self.shared.debugging) {
+        if let Err(refusal) =
+            access::check(door, &credentials, &request, self.shared.debugging.get())
+        {
             let text = format!("{}\n", refusal.text);
             connection.answer(
                 response::to(&request, refusal.status, &text, false),

@@ -51,6 +51,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
+use crate::base::live::Live;
 use access::Door;
 use front::Front;
 use unix_door::UnixDoor;
@@ -66,7 +67,7 @@ pub use front::MAX_CLIENTS;
 pub use self_signed::Host;
 
 /// The addresses on which the server listens besides the unix socket, and the requests that it answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// The port of `healthzPort`, on loopback; None if the server does not listen on such a port.
     pub health: Option<u16>,
@@ -76,7 +77,7 @@ pub struct ServerConfig {
     /// address.
     pub main: Option<(SocketAddr, CredentialFiles)>,
     /// The value of `enableDebuggingHandlers`.
-    pub debugging: bool,
+    pub debugging: Live<bool>,
     /// The questions about clients that the cluster answers.
     pub webhooks: Webhooks,
 }
@@ -98,7 +99,7 @@ impl Default for ServerConfig {
             health: None,
             read_only: None,
             main: None,
-            debugging: true,
+            debugging: Live::new(true),
             webhooks: Webhooks::default(),
         }
     }

@@ -14,8 +14,8 @@ use super::containers::{self, ContainerName};
 use super::error::RequestError;
 use super::exchange::Exchange;
 use super::protocol::{
-    Condition, DeleteTarget, MAX_BODY, Pause, PauseTarget, ProbeTarget, RestartTarget, Version,
-    WATCH_CEILING,
+    Condition, DeleteTarget, MAX_BODY, Pause, PauseTarget, ProbeTarget, Reload, RestartTarget,
+    Version, WATCH_CEILING,
 };
 use super::response::{HTML, JSON, METRICS, TEXT};
 use super::transport::Transport;
@@ -72,6 +72,7 @@ enum Done {
     Delete,
     Condition,
     ChangeWorkload,
+    Reload,
 }
 
 enum Joined {
@@ -125,6 +126,7 @@ impl<'a> Route<'a> {
             ["delete"] => Self::Done(Done::Delete),
             ["condition"] => Self::Done(Done::Condition),
             ["workload"] => Self::Done(Done::ChangeWorkload),
+            ["reload"] => Self::Done(Done::Reload),
             _ => return None,
         })
     }
@@ -254,6 +256,10 @@ fn act(exchange: &mut Exchange<'_>, backend: &dyn Backend, done: &Done) -> io::R
             let ChangeRequest { workload, change } = &request;
             log::info!("audit: {workload}: {change:?} by {client}");
             Ok(changed)
+        }),
+        Done::Reload => change(exchange, |Reload {}: Reload| {
+            log::info!("audit: reload by {client}");
+            backend.reload()
         }),
     }
 }

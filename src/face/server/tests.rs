@@ -15,7 +15,7 @@ use super::containers::ContainerName;
 use super::credentials::tests::{Place, TOKEN, tls_client};
 use super::health::Check;
 use super::protocol::{
-    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
+    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, Reloaded, RestartTarget,
 };
 use super::*;
 use crate::api::PodUid;
@@ -185,6 +185,13 @@ impl Requests for Fake {
     fn delete(&self, target: &DeleteTarget) -> Result<Deleted, RequestError> {
         let file = format!("{} {:?}", target.uid, target.grace_period_seconds);
         Ok(Deleted { file })
+    }
+
+    fn reload(&self) -> Result<Reloaded, RequestError> {
+        Ok(Reloaded {
+            file: "c.json".to_owned(),
+            changes: Vec::new(),
+        })
     }
 
     fn change_workload(&self, request: &ChangeRequest) -> Result<Changed, RequestError> {

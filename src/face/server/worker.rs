@@ -22,6 +22,7 @@ use super::routes;
 use super::transport::Transport;
 use super::{Backend, ServerConfig, Webhooks, authorization};
 
+use crate::base::live::Live;
 use crate::base::locks::Locked;
 
 /// Stack size of a thread in bytes. Writing a snapshot as JSON needs the most stack.
@@ -55,7 +56,7 @@ pub(super) enum Back {
 pub(super) struct Shared {
     pub(super) backend: Arc<dyn Backend>,
     /// The value of `enableDebuggingHandlers`.
-    pub(super) debugging: bool,
+    pub(super) debugging: Live<bool>,
     pub(super) webhooks: Webhooks,
     /// The descriptor that becomes readable once the server stops.
     pub(super) stop: OwnedFd,
@@ -81,7 +82,7 @@ impl Shared {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self {
             backend,
-            debugging: config.debugging,
+            debugging: config.debugging.clone(),
             webhooks: config.webhooks,
             stop,
             wake: EventFd::from_flags(flags)?,

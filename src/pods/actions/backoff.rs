@@ -72,6 +72,14 @@ impl BackOff {
         }
     }
 
+    /// Gives the table another ceiling. Delays that are longer become as long as the ceiling.
+    pub fn set_ceiling(&mut self, ceiling: Duration) {
+        (self.initial, self.ceiling) = (INITIAL.min(ceiling), ceiling);
+        for delay in self.delays.values_mut() {
+            delay.length = delay.length.min(ceiling);
+        }
+    }
+
     /// Checks a start of a container against the runtime's status. A container without an ended instance is never held
     /// back. A container that ended in an earlier boot is not held back either.
     ///
@@ -172,6 +180,18 @@ mod tests {
                 now.since(finished).as_secs()
             })
             .collect()
+    }
+
+    #[test]
+    fn a_new_ceiling_holds_for_delays_that_are_known() {
+        let seconds = Duration::from_secs;
+        let mut table = BackOff::new(seconds(300));
+        table.resume(key(), seconds(300), at(1000));
+        table.set_ceiling(seconds(5));
+        assert_eq!(table.hold(&key(), at(1000)), seconds(5));
+        table.set_ceiling(seconds(20));
+        assert!(table.start(&key(), at(1000), at(1010)).is_ok());
+        assert_eq!(table.hold(&key(), at(1010)), seconds(10));
     }
 
     #[test]

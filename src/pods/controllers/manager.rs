@@ -29,6 +29,7 @@ use crate::api::identity::workload_uid;
 use crate::api::workload::{WorkloadKey, WorkloadKind};
 use crate::base::change_feed::{Aspect, ChangeFeed};
 use crate::base::clock::Moment;
+use crate::base::live::Live;
 use crate::base::record_directory::RecordDirectory;
 use crate::base::threads::{Pulse, Roster};
 use crate::pods::checkpoint::Checkpoint;
@@ -114,7 +115,7 @@ pub struct Deps {
     /// Directory of the records of pods.
     pub records: PathBuf,
     /// The settings of controllers.
-    pub settings: Settings,
+    pub settings: Live<Settings>,
 }
 
 /// Starts the thread `controllers`. It ends when `stop` closes and the feed is woken.
@@ -335,7 +336,7 @@ impl Manager {
             now: self.clock.at(now),
             wall: self.clock.wall(now),
             node: &self.deps.node,
-            settings: &self.deps.settings,
+            settings: self.deps.settings.get(),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::api::pod::PodSpec;
 use crate::api::{Pod, PodUid};
 use crate::base::clock::Moment;
 use crate::base::cron::Zones;
+use crate::base::live::Live;
 use crate::pods::admission::{self, Taken};
 use crate::pods::manager::PodManager;
 use crate::pods::status::StatusManager;
@@ -22,8 +23,10 @@ use crate::workloads::world::{ImagesState, Node, Room};
 
 /// The node as it is now.
 pub struct NodeView {
+    /// Name of the node.
+    pub name: String,
     /// Resources and labels of the node.
-    pub node: admission::Node,
+    pub node: Live<admission::Node>,
     /// Returns the node's present huge pages in bytes, by resource name.
     pub huge_pages: fn() -> BTreeMap<String, i64>,
     /// The pods that should run.
@@ -47,7 +50,7 @@ impl NodeView {
     fn admit(&self, pod: &Pod, taken: &Taken) -> Result<(), admission::Rejection> {
         let node = admission::Node {
             huge_pages: (self.huge_pages)(),
-            ..self.node.clone()
+            ..self.node.get()
         };
         admission::admit(pod, &node, taken)
     }
@@ -71,15 +74,15 @@ impl NodeView {
 
 impl Node for NodeView {
     fn name(&self) -> &str {
-        &self.node.name
+        &self.name
     }
 
     fn is_selected_by(&self, spec: &PodSpec) -> bool {
-        admission::is_selected(spec, &self.node)
+        admission::is_selected(spec, &self.node.get())
     }
 
     fn images(&self, key: &str, pod: &Value, now: Timestamp) -> ImagesState {
-        let pod = match pod_of(pod, &self.node.name) {
+        let pod = match pod_of(pod, &self.name) {
             Ok(pod) => Arc::new(pod),
             Err(e) => {
                 return ImagesState::Failed {
@@ -98,7 +101,7 @@ impl Node for NodeView {
     }
 
     fn room_for(&self, pod: &Value, leaving: &[PodUid]) -> Room {
-        let pod = match pod_of(pod, &self.node.name) {
+        let pod = match pod_of(pod, &self.name) {
             Ok(pod) => pod,
             Err(e) => return Room::Never(e.to_string()),
         };

@@ -79,6 +79,11 @@ impl Evictions {
         }
     }
 
+    /// Sets the longest delay before an evicted pod starts anew. A delay that has begun stays as it is.
+    pub fn set_max_back_off(&self, ceiling: Duration) {
+        self.lock().back_off.set_ceiling(ceiling);
+    }
+
     /// Returns the number of pods that this daemon has evicted.
     pub fn total(&self) -> u64 {
         self.evicted.get()

@@ -32,6 +32,7 @@ use crate::api::pod::ImageVolume;
 use crate::api::{Container, Pod, PodSource, PodUid};
 use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
+use crate::base::live::Live;
 use crate::base::paths::Layout;
 use crate::base::remove_tree::remove_tree;
 use crate::engine::images::Image;
@@ -60,7 +61,7 @@ pub struct KubeRuntime {
     volumes: Volumes,
     objects: Arc<Objects>,
     node: NodeFacts,
-    resource_policy: ResourcePolicy,
+    resource_policy: Live<ResourcePolicy>,
     dns: NodeDns,
     services: Box<dyn ServiceVariables>,
     layout: Layout,
@@ -83,7 +84,7 @@ impl KubeRuntime {
             volumes,
             objects,
             node,
-            resource_policy: ResourcePolicy::default(),
+            resource_policy: Live::default(),
             dns: NodeDns::default(),
             services: Box::new(NoServices),
             layout,
@@ -99,7 +100,7 @@ impl KubeRuntime {
 
     /// Sets the configured rules for the resources of pods.
     #[must_use]
-    pub fn with_resource_policy(mut self, policy: ResourcePolicy) -> Self {
+    pub fn with_resource_policy(mut self, policy: Live<ResourcePolicy>) -> Self {
         self.resource_policy = policy;
         self
     }
@@ -343,7 +344,7 @@ impl KubeRuntime {
             termination_log,
             seccomp_profiles: &self.layout.seccomp(),
             node: &self.node,
-            resource_policy: self.resource_policy,
+            resource_policy: self.resource_policy.get(),
             objects: &self.objects.of_pod(pod),
             services: &self.services.of(pod),
             pod_ips: &self.pod_ips(pod, container),
@@ -389,7 +390,7 @@ impl KubeRuntime {
     /// # Errors
     /// Returns the runtime's error.
     pub fn resize_pod(&self, from: &Pod, to: &Pod) -> Result<(), RuntimeError> {
-        let of = |pod| container_config::pod_resources(pod, self.resource_policy);
+        let of = |pod| container_config::pod_resources(pod, self.resource_policy.get());
         let resources = container_config::larger(&of(from), &of(to));
         let cgroup = self.layout.pod_cgroup(to.uid());
         self.runtime.update_pod(&cgroup, &resources)
@@ -406,7 +407,7 @@ impl KubeRuntime {
         id: &ContainerId,
     ) -> Result<(), RuntimeError> {
         let resources =
-            container_config::resources(pod, container, &self.node, self.resource_policy);
+            container_config::resources(pod, container, &self.node, self.resource_policy.get());
         let resources = resources.map_err(|e| RuntimeError::failed(e.to_string()))?;
         self.runtime
             .update_container(id, &resources, &container.resources)
@@ -592,7 +593,7 @@ impl KubeRuntime {
                 runtime_handler,
                 log_directory: self.log_directory(pod),
                 cgroup_parent: self.layout.pod_cgroup(pod.uid()),
-                resource_policy: self.resource_policy,
+                resource_policy: self.resource_policy.get(),
                 volumes,
             },
         ))

@@ -137,7 +137,7 @@ impl Parts {
         // The huge pages are read again, because people may reserve them while the daemon runs.
         let node = Node {
             huge_pages: (self.huge_pages)(),
-            ..self.node.clone()
+            ..self.node.get()
         };
         let mut room = self.room();
         for pod in waiting {
@@ -301,8 +301,8 @@ mod tests {
 
     /// Makes a harness of a node with two processors.
     fn harness() -> Harness {
-        let mut h = Harness::new();
-        h.parts.node.cpu_milli = 2000;
+        let h = Harness::new();
+        h.node(|node| node.cpu_milli = 2000);
         h.seen();
         h
     }
@@ -536,7 +536,7 @@ mod tests {
         let picky = test_pods::pod("picky").uid("picky").spec(selects).arc();
         add(&h, std::slice::from_ref(&picky));
         shows(&h, "picky", PodPhase::Failed, "NodeAffinity");
-        h.parts.node.labels = [("disk".to_owned(), "ssd".to_owned())].into();
+        h.node(|node| node.labels = [("disk".to_owned(), "ssd".to_owned())].into());
         h.parts.handle_sync_tick(Moment::now());
         starts_not(&h, "picky");
         // the next daemon adds the pod again

@@ -35,6 +35,7 @@ use crate::api::{Pod, PodUid};
 use crate::base::bell::Bell;
 use crate::base::cancel::Cancel;
 use crate::base::clock::Moment;
+use crate::base::live::Live;
 use crate::base::locks::Locked;
 use crate::base::sys;
 use crate::base::wire::dial::come_home;
@@ -79,7 +80,7 @@ struct WorkerThreads {
     state: Mutex<State>,
     syncer: Arc<dyn PodSyncer>,
     queue: WorkQueue,
-    resync: Duration,
+    resync: Live<Duration>,
     panics: AtomicU64,
     /// The channel that gets a message when no container of a pod runs any more.
     room: Sender<()>,
@@ -106,12 +107,16 @@ struct Thread {
 impl PodWorkers {
     /// Makes the set of workers, which is empty at first. A healthy pod is synced again after `resync`, jittered to
     /// 1–1.5 times `resync`. `room` gets a message when no container of a pod runs any more.
-    pub fn new(syncer: Arc<dyn PodSyncer>, resync: Duration, room: Sender<()>) -> Self {
+    pub fn new(
+        syncer: Arc<dyn PodSyncer>,
+        resync: impl Into<Live<Duration>>,
+        room: Sender<()>,
+    ) -> Self {
         let inner = WorkerThreads {
             state: Mutex::default(),
             syncer,
             queue: WorkQueue::default(),
-            resync,
+            resync: resync.into(),
             panics: AtomicU64::new(0),
             room,
             bell: OnceLock::new(),
@@ -374,16 +379,15 @@ impl WorkerThreads {
             let _ = self.room.try_send(());
             self.bell.get().inspect(|bell| bell.ring());
         }
-        let now = Moment::now();
+        let (now, resync) = (Moment::now(), self.resync.get());
         match next {
             Next::Again => {}
             Next::Resync => self
                 .queue
-                .enqueue(uid.clone(), now + self.resync.mul_f64(jitter())),
-            Next::Retry => self.queue.enqueue(
-                uid.clone(),
-                next_retry(now, retry_at, self.resync, jitter()),
-            ),
+                .enqueue(uid.clone(), now + resync.mul_f64(jitter())),
+            Next::Retry => self
+                .queue
+                .enqueue(uid.clone(), next_retry(now, retry_at, resync, jitter())),
             Next::Finished { wake } => {
                 self.queue.remove(uid);
                 if let Some(waiter) = wake.filter(|_| !state.stopping) {

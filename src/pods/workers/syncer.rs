@@ -206,6 +206,11 @@ impl Syncer {
         }
     }
 
+    /// Sets the longest back-off before a restart of a container.
+    pub fn set_max_back_off(&self, ceiling: Duration) {
+        self.back_off.locked().set_ceiling(ceiling);
+    }
+
     /// Housekeeping: drops the back-off entries that can no longer hold back a start.
     pub fn collect_garbage(&self, now: Moment) {
         self.back_off.locked().collect_garbage(now);

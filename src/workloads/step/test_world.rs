@@ -123,7 +123,7 @@ impl TestWorld {
             now: self.now,
             wall: trusted(self.now),
             node: &self.node,
-            settings: &self.settings,
+            settings: self.settings,
         }
     }
 

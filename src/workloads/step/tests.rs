@@ -38,7 +38,7 @@ fn ask(world: &mut TestWorld, asked: Change) -> Result<String, ChangeError> {
         now: world.now,
         wall: trusted(world.now),
         node: &world.node,
-        settings: &world.settings,
+        settings: world.settings,
     };
     let made = change(&of, world.wanted.as_ref(), world.state.as_ref(), &request)?;
     world.state = Some(made.state);
@@ -443,7 +443,7 @@ fn a_job_whose_state_is_lost_waits_for_a_person() {
         now: world.now,
         wall: trusted(world.now),
         node: &world.node,
-        settings: &world.settings,
+        settings: world.settings,
     };
     let key = world.wanted.as_ref().unwrap().workload.key();
     let made = step(&of, &key, world.wanted.as_ref(), LastState::Lost, &pods);

@@ -18,6 +18,7 @@ use super::resolve::{Resolved, check_document, of_store};
 use super::session::Session;
 use super::slots::Slots;
 use crate::base::http_client::{FetchError, Sources, Stop, quoted};
+use crate::base::live::Live;
 use crate::base::locks::Locked;
 use crate::engine::images::archive::Found;
 use crate::engine::images::config::OciConfig;
@@ -35,8 +36,8 @@ const STACK: usize = 1 << 20;
 /// The state that all pulls of one [`super::RegistryPuller`] share.
 pub(super) struct Shared {
     pub(super) store: ImageStore,
-    pub(super) registries: Registries,
-    /// Paths at which docker's config.json is searched.
+    pub(super) registries: Live<Registries>,
+    /// Paths at which docker's config.json is searched if the settings name none.
     pub(super) docker_configs: Vec<std::path::PathBuf>,
     pub(super) sources: Sources,
     pub(super) bounds: Bounds,

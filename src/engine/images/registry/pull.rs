@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::docker_config::{Credential, DockerConfig, DockerConfigError, read_first};
-use super::hosts::Endpoint;
+use super::hosts::{Endpoint, Registries};
 use super::layers::{Layers, Shared, Wanted};
 use super::resolve::Resolved;
 use super::session::Session;
@@ -36,17 +36,22 @@ pub(super) fn pull(shared: &Arc<Shared>, wanted: &Wanted) -> Result<LoadedImage,
         .repository
         .split_once('/')
         .ok_or_else(|| FetchError::failed("the name has no registry"))?;
-    let own = read_first(&shared.docker_configs);
+    let registries = shared.registries.get();
+    let own = match &registries.docker_config {
+        Some(path) => read_first(std::slice::from_ref(path)),
+        None => read_first(&shared.docker_configs),
+    };
     if let Some(Err(e)) = &own {
         log::warn!("{e}; images are pulled without it");
     }
     let mut failed: Vec<String> = Vec::new();
-    let endpoints = shared.registries.endpoints(registry);
+    let endpoints = registries.endpoints(registry);
     let count = endpoints.len();
     for (n, endpoint) in endpoints.iter().enumerate() {
         let server = Server {
             shared,
             wanted,
+            registries: &registries,
             endpoint,
             repository,
         };
@@ -67,6 +72,7 @@ pub(super) fn pull(shared: &Arc<Shared>, wanted: &Wanted) -> Result<LoadedImage,
 struct Server<'a> {
     shared: &'a Arc<Shared>,
     wanted: &'a Wanted,
+    registries: &'a Registries,
     endpoint: &'a Endpoint,
     repository: &'a str,
 }
@@ -108,7 +114,7 @@ impl Server<'_> {
         let Shared {
             sources, bounds, ..
         } = &**self.shared;
-        let (sources, registries) = (sources.clone(), self.shared.registries.clone());
+        let (sources, registries) = (sources.clone(), self.registries.clone());
         let known: Mutex<Option<(String, Arc<rustls::ClientConfig>)>> = Mutex::default();
         let client = Client::new(Dialer {
             stop: stop.clone(),
@@ -130,7 +136,7 @@ impl Server<'_> {
         let session = Session::new(
             client,
             *bounds,
-            (self.endpoint, self.shared.registries.clone()),
+            (self.endpoint, self.registries.clone()),
             self.repository,
             login,
         );

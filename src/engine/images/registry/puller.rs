@@ -15,6 +15,7 @@ use super::progress::PullProgress;
 use super::pull;
 use super::slots::Slots;
 use crate::base::http_client::{FetchError, Kind, SLICE, Sources, Stop};
+use crate::base::live::Live;
 use crate::engine::images::manager::{PullError, PullRequest, Puller};
 use crate::engine::images::reference::Reference;
 use crate::engine::images::store::{ImageStore, LoadedImage};
@@ -45,24 +46,24 @@ impl PullStop {
 impl RegistryPuller {
     /// Returns a puller that pulls into `store`. Docker's config.json is the file that `registries` names. If
     /// `registries` names none, it is the first file of `docker_configs` that exists.
-    pub fn new(store: ImageStore, registries: Registries, docker_configs: Vec<PathBuf>) -> Self {
+    pub fn new(
+        store: ImageStore,
+        registries: impl Into<Live<Registries>>,
+        docker_configs: Vec<PathBuf>,
+    ) -> Self {
         Self::with_bounds(store, registries, docker_configs, Bounds::default())
     }
 
     /// Returns a puller as [`Self::new`] does, with bounds of the caller's choice.
     pub fn with_bounds(
         store: ImageStore,
-        registries: Registries,
+        registries: impl Into<Live<Registries>>,
         docker_configs: Vec<PathBuf>,
         bounds: Bounds,
     ) -> Self {
-        let docker_configs = match &registries.docker_config {
-            Some(path) => vec![path.clone()],
-            None => docker_configs,
-        };
         let shared = Shared {
             store,
-            registries,
+            registries: registries.into(),
             docker_configs,
             sources: Sources::of_environment(),
             bounds,
@@ -149,7 +150,7 @@ fn of_pull(image: &Reference, e: &FetchError) -> PullError {
 
 impl Puller for RegistryPuller {
     fn serves(&self, _: &Reference) -> bool {
-        true
+        self.shared.registries.get().pull
     }
 
     fn pull(

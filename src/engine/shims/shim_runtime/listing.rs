@@ -560,8 +560,9 @@ mod tests {
 
     use super::*;
     use crate::base::json;
+    use crate::base::live::Live;
     use crate::engine::images::ImageStore;
-    use crate::engine::shims::{RuntimeChoice, ShimOptions};
+    use crate::engine::shims::{LogBounds, RuntimeChoice, ShimOptions};
     use crate::net::network::NetworkSettings;
 
     fn runtime(dir: &Path) -> ShimRuntime {
@@ -571,8 +572,10 @@ mod tests {
             classes: BTreeMap::new(),
             unfiltered_devices: false,
             network: NetworkSettings::none(&layout),
-            log_max_size: 10 << 20,
-            log_max_files: 2,
+            logs: Live::new(LogBounds {
+                max_size: 10 << 20,
+                max_files: 2,
+            }),
         };
         let images = ImageStore::open(layout.images()).unwrap();
         ShimRuntime::new(layout, options, images).unwrap()

@@ -398,7 +398,7 @@ impl ShimRuntime {
             app_armor: app_armor(c)?,
         };
         let spec = oci_spec::build(&inputs)?;
-        let message = c.termination_message.as_ref();
+        let (message, logs) = (c.termination_message.as_ref(), self.logs.get());
         let linux_user = linux_user(&spec.process.user);
         let record = ContainerRecord {
             id: d.id.as_str().to_owned(),
@@ -421,8 +421,8 @@ impl ShimRuntime {
             image_mounts: mounts.images,
             sub_paths: mounts.sub_paths,
             log_path: d.sandbox_config.log_directory.join(&c.log_path),
-            log_max_size: self.log_max_size,
-            log_max_files: self.log_max_files,
+            log_max_size: logs.max_size,
+            log_max_files: logs.max_files,
             runtime: self.handler_command(d.handler, pod_proc)?,
             oci_root: self.layout.oci_state(),
             cgroup,
