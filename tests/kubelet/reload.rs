@@ -1,9 +1,11 @@
 //! A new configuration for the real daemon while its pods run.
 
 use std::fs;
+use std::path::PathBuf;
 
 use podprobe::api::PodPhase;
 use podprobe::engine::shims::RuntimeChoice;
+use podprobe::engine::shims::state::{self, CONTAINER, ContainerRecord, ContainerState, STATE};
 use serde_json::{Value, json};
 
 use crate::support::daemon::{Day, FOREVER, find};
@@ -30,6 +32,53 @@ fn reload(day: &Day) -> Vec<String> {
         "{said}"
     );
     lines.collect()
+}
+
+/// Returns the size at which the log of a container that runs is rotated.
+fn log_size(day: &Day, name: &str) -> u64 {
+    let process = Some(day.process(name));
+    let dirs = fs::read_dir(day.node.layout.containers()).unwrap();
+    let mut dirs = dirs.flatten().map(|entry| entry.path());
+    let is_it = |dir: &PathBuf| {
+        let state = state::read::<ContainerState>(dir, STATE);
+        state.is_some_and(|state| state.process == process)
+    };
+    let record: ContainerRecord = state::read(&dirs.find(is_it).unwrap(), CONTAINER).unwrap();
+    record.log_max_size
+}
+
+#[test]
+fn what_begins_after_a_new_configuration_follows_it() {
+    on(RuntimeChoice::Embedded, |node| {
+        configure(node, &json!({}));
+        let day = Day::begin(node);
+        day.put("first", day.pod("first", FOREVER, json!({})));
+        day.wait_ready("first");
+        configure(
+            node,
+            &json!({"containerLogMaxSize": "1Mi", "registries": {"pull": false}}),
+        );
+        assert_eq!(
+            reload(&day),
+            [
+                "containerLogMaxSize: \"10Mi\" -> \"1Mi\", in force",
+                "registries: {} -> {\"pull\":false}, in force",
+            ]
+        );
+        day.put("second", day.pod("second", FOREVER, json!({})));
+        day.wait_ready("second");
+        assert_eq!(
+            (log_size(&day, "first"), log_size(&day, "second")),
+            (10 << 20, 1 << 20)
+        );
+        let missing = json!({"image": "127.0.0.1:1/none:1", "imagePullPolicy": "IfNotPresent"});
+        day.put("third", day.pod("third", FOREVER, missing));
+        day.wait("the pod that nothing is pulled for", |s| {
+            let status = find(s, "third")?.status.container_statuses.first()?.clone();
+            (status.state.waiting?.reason == "ErrImageNeverPull").then_some(())
+        });
+        day.end();
+    });
 }
 
 #[test]
