@@ -3,6 +3,8 @@ CARGO ?= cargo
 RUSTC ?= rustc
 PREFIX ?= /usr/local
 RUNTIME ?= embedded
+# What `make dist` makes archives for.
+ARCHES ?= x86_64 aarch64 armv7
 # Of the benches themselves; `dev` uses what `make test` has built.
 PROFILE ?= bench
 # What `make static` builds for: x86_64, aarch64 or armv7; this machine's, if it is one of them.
@@ -57,7 +59,7 @@ NETWORK_BENCH := PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) bench --be
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-arch realware conformance lint static static-tools vm vm-guest bench soak flood install apparmor clean
+.PHONY: help build run test test-arch realware conformance lint static dist static-tools vm vm-guest bench soak flood install apparmor clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -119,6 +121,12 @@ static: static-tools ## the static file, for ARCH=aarch64 or armv7 too, and its 
 	PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir $(STATIC_DIR) -- $(FOLD) $(OUTLINE)
 	@ln -f $(STATIC_DIR)/$(MUSL)/release/podprobe target/static/podprobe-$(ARCH)
 	@sh .ci/size target/static/podprobe-$(ARCH)
+
+# A static file, the manual, licences and a bill of materials of each architecture, and the checksums.
+dist: ## archives to publish in target/dist, for ARCHES (default x86_64 aarch64 armv7)
+	for arch in $(ARCHES); do \
+		$(MAKE) --no-print-directory static ARCH=$$arch && CARGO="$(CARGO)" sh .ci/archive $$arch target/static/podprobe-$$arch target/dist || exit 1; \
+	done
 
 # Before anything is compiled: without one of these the build ends minutes later, in somebody else's words.
 static-tools:
