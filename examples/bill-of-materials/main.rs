@@ -152,7 +152,7 @@ fn sbom(all: &[Linked], target: &str) -> String {
         }
         component
     };
-    let own = all.iter().take(1).map(|it| {
+    let own = all.first().map(|it| {
         let mut own = component(it);
         own["type"] = "application".into();
         own["properties"] = json!([{"name": "podprobe:target", "value": target}]);
@@ -164,7 +164,7 @@ fn sbom(all: &[Linked], target: &str) -> String {
     let components = all.iter().skip(1).map(component).chain(libraries);
     let bill = json!({
         "bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
-        "metadata": {"component": own.last()},
+        "metadata": {"component": own},
         "components": components.collect::<Vec<_>>(),
     });
     format!("{bill:#}\n")

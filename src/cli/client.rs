@@ -21,8 +21,8 @@ use crate::base::json;
 use crate::base::paths::Layout;
 use crate::base::wire::http1::{Framing, Head, HeadReader};
 use crate::face::server::protocol::{
-    API, Condition, ConditionSet, DeleteTarget, Deleted, Pause, PauseTarget, ProbeTarget, Reload,
-    Reloaded, RestartTarget, Version, WATCH_CEILING,
+    API, Condition, ConditionSet, DeleteTarget, Deleted, Pause, PauseTarget, ProbeTarget,
+    RestartTarget, Version, WATCH_CEILING,
 };
 use crate::face::server::request::encoded;
 use crate::face::server::transport::Transport;
@@ -303,9 +303,9 @@ impl Client {
         self.json(&Call::post("condition", &Condition { uid, change }))
     }
 
-    /// Lets the daemon read its configuration again.
-    pub fn reload(&mut self) -> Result<Reloaded, ClientError> {
-        self.json(&Call::post("reload", &Reload {}))
+    /// Lets the daemon read its configuration again. Returns lines about what has changed.
+    pub fn reload(&mut self) -> Result<Vec<String>, ClientError> {
+        self.json(&Call::post("reload", &Value::Null))
     }
 
     /// Asks for the configuration that the daemon uses.

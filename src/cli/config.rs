@@ -89,14 +89,11 @@ fn config(raw: &Raw, out: &mut dyn Write) -> Result<ExitCode, CliError> {
 
 /// Lets the daemon read its configuration again, and prints what has changed.
 fn reload(root: &Path, out: &mut dyn Write) -> Result<(), CliError> {
-    let reloaded = Client::connect(root)?.reload().map_err(|e| match e {
+    let lines = Client::connect(root)?.reload().map_err(|e| match e {
         ClientError::Refused(why) => CliError::Configuration(why),
         other => other.into(),
     })?;
-    writeln!(out, "{}: {}", reloaded.file, reloaded.summary())?;
-    for change in &reloaded.changes {
-        writeln!(out, "{change}")?;
-    }
+    writeln!(out, "{}", lines.join("\n"))?;
     Ok(())
 }
 

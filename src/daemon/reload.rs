@@ -9,12 +9,12 @@ use super::live_settings::Reloading;
 use crate::base::locks::Locked;
 use crate::daemon::settings::Settings;
 use crate::face::server::RequestError;
-use crate::face::server::protocol::Reloaded;
 use crate::pods::admission;
 
 impl DaemonBackend {
-    /// Reads the configuration again, and gives each part its new settings. The log has every key that has changed.
-    pub(super) fn reload_configuration(&self) -> Result<Reloaded, RequestError> {
+    /// Reads the configuration again, and gives each part its new settings. Returns the lines of the answer, which the log has
+    /// too.
+    pub(super) fn reload_configuration(&self) -> Result<Vec<String>, RequestError> {
         let _turn = self.reloading.turn.locked();
         let old = self.settings.get();
         let Some(origin) = &old.origin else {
@@ -23,16 +23,16 @@ impl DaemonBackend {
         let unusable = |e| RequestError::Configuration(Box::new(e));
         let (settings, changes) = old.reloaded(&origin.load().map_err(unusable)?);
         self.apply(&settings);
-        let reloaded = Reloaded {
-            file: origin.file(),
-            changes,
+        let summary = match changes.len() {
+            0 => "nothing has changed".to_owned(),
+            1 => "1 key has changed".to_owned(),
+            n => format!("{n} keys have changed"),
         };
-        log::info!("{}: {}", reloaded.file, reloaded.summary());
-        for change in &reloaded.changes {
-            log::info!("{change}");
-        }
+        let mut lines = vec![format!("{}: {summary}", origin.file())];
+        lines.extend(changes);
+        lines.iter().for_each(|line| log::info!("{line}"));
         self.settings.set(Arc::new(settings));
-        Ok(reloaded)
+        Ok(lines)
     }
 
     fn apply(&self, settings: &Settings) {

@@ -11,8 +11,7 @@ use crate::api::{Pod, PodSource, PodUid};
 use crate::base::change_feed::Aspect;
 use crate::base::clock::{Moment, Time, go_duration};
 use crate::face::server::protocol::{
-    ConditionSet, DeleteTarget, Deleted, MAX_GRACE, PauseTarget, ProbeTarget, Reloaded,
-    RestartTarget,
+    ConditionSet, DeleteTarget, Deleted, MAX_GRACE, PauseTarget, ProbeTarget, RestartTarget,
 };
 use crate::face::server::{RequestError, Requests};
 use crate::face::views::ProbeReport;
@@ -113,7 +112,7 @@ impl Requests for DaemonBackend {
         }
     }
 
-    fn reload(&self) -> Result<Reloaded, RequestError> {
+    fn reload(&self) -> Result<Vec<String>, RequestError> {
         self.reload_configuration()
     }
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Origin, SHIPPED, Settings, SettingsError};
-use crate::face::server::protocol::KeyChange;
 
 /// The keys that change while the daemon runs. All other keys need a restart of the daemon.
 pub const AT_ONCE: [&str; 20] = [
@@ -34,9 +33,6 @@ pub const AT_ONCE: [&str; 20] = [
     "registries",
 ];
 
-/// The value that is shown in place of one that may have passwords.
-const MASKED: &str = "*****";
-
 impl Origin {
     /// Reads the configuration again.
     ///
@@ -56,8 +52,8 @@ impl Origin {
 
 impl Settings {
     /// Returns the settings that are in force after `new` was read: those of `new` for keys that change at once, and the old
-    /// ones for all others. The second value has every key whose value differs in `new`.
-    pub fn reloaded(&self, new: &Self) -> (Self, Vec<KeyChange>) {
+    /// ones for all others. The second value has a line for each key whose value differs in `new`.
+    pub fn reloaded(&self, new: &Self) -> (Self, Vec<String>) {
         let (mut values, wanted) = (self.values(), new.values());
         let mut changes = Vec::new();
         for key in keys() {
@@ -71,35 +67,38 @@ impl Settings {
             if at_once && let Some(value) = values.pointer_mut(&at) {
                 *value = after.clone();
             }
+            let when = if at_once {
+                "in force"
+            } else {
+                "after a restart"
+            };
             changes.push(match key == "staticPodURLHeader" {
-                true => KeyChange::new(key, MASKED.into(), MASKED.into(), at_once),
-                false => KeyChange::new(key, before, after, at_once),
+                true => format!("{key}: \"*****\" -> \"*****\", {when}"),
+                false => format!("{key}: {before} -> {after}, {when}"),
             });
         }
-        let settings = Self {
-            register_with_taints: new.register_with_taints.clone(),
-            sync_frequency: new.sync_frequency,
-            max_container_restart_period: new.max_container_restart_period,
-            container_log_max_size: new.container_log_max_size,
-            container_log_max_files: new.container_log_max_files,
-            token_ttl: new.token_ttl,
-            authorized_ttl: new.authorized_ttl,
-            unauthorized_ttl: new.unauthorized_ttl,
-            enable_debugging_handlers: new.enable_debugging_handlers,
-            max_pods: new.max_pods,
-            pod_pids_limit: new.pod_pids_limit,
-            single_process_oom_kill: new.single_process_oom_kill,
-            swap_behavior: new.swap_behavior,
-            image_gc_high_threshold_percent: new.image_gc_high_threshold_percent,
-            image_gc_low_threshold_percent: new.image_gc_low_threshold_percent,
-            image_minimum_gc_age: new.image_minimum_gc_age,
-            on_progress_deadline: new.on_progress_deadline,
-            serialize_image_pulls: new.serialize_image_pulls,
-            max_parallel_image_pulls: new.max_parallel_image_pulls,
-            registries: new.registries.clone(),
-            written: Some(Arc::new(values)),
-            ..self.clone()
-        };
+        let mut settings = self.clone();
+        settings.register_with_taints = new.register_with_taints.clone();
+        settings.sync_frequency = new.sync_frequency;
+        settings.max_container_restart_period = new.max_container_restart_period;
+        settings.container_log_max_size = new.container_log_max_size;
+        settings.container_log_max_files = new.container_log_max_files;
+        settings.token_ttl = new.token_ttl;
+        settings.authorized_ttl = new.authorized_ttl;
+        settings.unauthorized_ttl = new.unauthorized_ttl;
+        settings.enable_debugging_handlers = new.enable_debugging_handlers;
+        settings.max_pods = new.max_pods;
+        settings.pod_pids_limit = new.pod_pids_limit;
+        settings.single_process_oom_kill = new.single_process_oom_kill;
+        settings.swap_behavior = new.swap_behavior;
+        settings.image_gc_high_threshold_percent = new.image_gc_high_threshold_percent;
+        settings.image_gc_low_threshold_percent = new.image_gc_low_threshold_percent;
+        settings.image_minimum_gc_age = new.image_minimum_gc_age;
+        settings.on_progress_deadline = new.on_progress_deadline;
+        settings.serialize_image_pulls = new.serialize_image_pulls;
+        settings.max_parallel_image_pulls = new.max_parallel_image_pulls;
+        settings.registries = new.registries.clone();
+        settings.written = Some(Arc::new(values));
         (settings, changes)
     }
 }
@@ -209,9 +208,8 @@ mod tests {
             r#"{"maxPods": 7, "podCIDR": "10.9.0.0/24", "staticPodURLHeader": {"A": ["other"]}}"#,
         );
         let (settings, changes) = old.reloaded(&new);
-        let told = changes.iter().map(ToString::to_string);
         assert_eq!(
-            told.collect::<Vec<_>>(),
+            changes,
             [
                 "staticPodURLHeader: \"*****\" -> \"*****\", after a restart",
                 "podCIDR: \"10.244.0.0/24\" -> \"10.9.0.0/24\", after a restart",
@@ -227,12 +225,11 @@ mod tests {
         assert_eq!(in_force["podCIDR"], "10.244.0.0/24");
         // What needs a restart is told again, and what is in force is not.
         let (_, again) = settings.reloaded(&new);
-        let told: Vec<&str> = again.iter().map(|change| change.key.as_str()).collect();
-        assert_eq!(told, ["staticPodURLHeader", "podCIDR"]);
+        assert_eq!(again, changes[..2]);
         let (_, back) = settings.reloaded(&load(
             dir.path(),
             r#"{"maxPods": 7, "staticPodURLHeader": {"A": ["secret"]}}"#,
         ));
-        assert_eq!(back, [], "the command line names the node");
+        assert!(back.is_empty(), "the command line names the node: {back:?}");
     }
 }

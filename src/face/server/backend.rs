@@ -10,7 +10,7 @@ use super::containers::ContainerName;
 use super::error::{RequestError, SummaryError, Unreachable};
 use super::health::Check;
 use super::protocol::{
-    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, Reloaded, RestartTarget,
+    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
 };
 use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
@@ -127,11 +127,12 @@ pub trait Requests: Send + Sync {
     /// the disk.
     fn delete(&self, target: &DeleteTarget) -> Result<Deleted, RequestError>;
 
-    /// Reads the configuration again, and puts what can change at once into force.
+    /// Reads the configuration again, and puts what can change at once into force. Returns a line with the number of changed
+    /// keys, and a line for each of them.
     ///
     /// # Errors
     /// Returns [`RequestError`] if the configuration cannot be used. The old one stays in force then.
-    fn reload(&self) -> Result<Reloaded, RequestError>;
+    fn reload(&self) -> Result<Vec<String>, RequestError>;
 
     /// Changes a workload. Returns when the change is on disk.
     ///

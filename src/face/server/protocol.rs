@@ -4,11 +4,9 @@
 //! Invariants: server and client use these types and paths and nothing else. A body is JSON of at most [`MAX_BODY`]
 //! bytes. An answer is the JSON of the type that belongs to the path, or a status of 400 or more with a sentence.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::api::conditions::ConditionChange;
 use crate::api::{PodUid, ProbeType};
@@ -91,69 +89,6 @@ pub struct DeleteTarget {
 pub struct Deleted {
     /// The pod's file. A change of this file starts the pod anew.
     pub file: String,
-}
-
-/// The body of `POST /podprobe/v1/reload`, which answers with a [`Reloaded`]. It has no fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Reload {}
-
-/// The answer to a reload of the configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reloaded {
-    /// The configuration file.
-    pub file: String,
-    /// The keys whose values differ from those that were in force.
-    pub changes: Vec<KeyChange>,
-}
-
-impl Reloaded {
-    /// Returns the number of changed keys in words.
-    pub fn summary(&self) -> String {
-        match self.changes.len() {
-            0 => "nothing has changed".to_owned(),
-            1 => "1 key has changed".to_owned(),
-            n => format!("{n} keys have changed"),
-        }
-    }
-}
-
-/// A key of the configuration whose value has changed. It is displayed in a line of the log and of `podprobe config reload`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KeyChange {
-    /// The key, such as `crashLoopBackOff.maxContainerRestartPeriod`.
-    pub key: String,
-    /// The value that was in force.
-    pub before: Value,
-    /// The value in the file.
-    pub after: Value,
-    /// True if the new value is in force; false if the daemon must be started again for it.
-    pub at_once: bool,
-}
-
-impl KeyChange {
-    /// Makes a change of a key.
-    pub const fn new(key: String, before: Value, after: Value, at_once: bool) -> Self {
-        Self {
-            key,
-            before,
-            after,
-            at_once,
-        }
-    }
-}
-
-impl fmt::Display for KeyChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let when = if self.at_once {
-            "in force"
-        } else {
-            "after a restart"
-        };
-        let (key, before, after) = (&self.key, &self.before, &self.after);
-        write!(f, "{key}: {before} -> {after}, {when}")
-    }
 }
 
 /// The body of `POST /podprobe/v1/condition`, which answers with a [`ConditionSet`].

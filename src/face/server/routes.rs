@@ -14,8 +14,8 @@ use super::containers::{self, ContainerName};
 use super::error::RequestError;
 use super::exchange::Exchange;
 use super::protocol::{
-    Condition, DeleteTarget, MAX_BODY, Pause, PauseTarget, ProbeTarget, Reload, RestartTarget,
-    Version, WATCH_CEILING,
+    Condition, DeleteTarget, MAX_BODY, Pause, PauseTarget, ProbeTarget, RestartTarget, Version,
+    WATCH_CEILING,
 };
 use super::response::{HTML, JSON, METRICS, TEXT};
 use super::transport::Transport;
@@ -257,7 +257,7 @@ fn act(exchange: &mut Exchange<'_>, backend: &dyn Backend, done: &Done) -> io::R
             log::info!("audit: {workload}: {change:?} by {client}");
             Ok(changed)
         }),
-        Done::Reload => change(exchange, |Reload {}: Reload| {
+        Done::Reload => change(exchange, |_: Value| {
             log::info!("audit: reload by {client}");
             backend.reload()
         }),

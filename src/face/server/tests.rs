@@ -15,7 +15,7 @@ use super::containers::ContainerName;
 use super::credentials::tests::{Place, TOKEN, tls_client};
 use super::health::Check;
 use super::protocol::{
-    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, Reloaded, RestartTarget,
+    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
 };
 use super::*;
 use crate::api::PodUid;
@@ -187,11 +187,8 @@ impl Requests for Fake {
         Ok(Deleted { file })
     }
 
-    fn reload(&self) -> Result<Reloaded, RequestError> {
-        Ok(Reloaded {
-            file: "c.json".to_owned(),
-            changes: Vec::new(),
-        })
+    fn reload(&self) -> Result<Vec<String>, RequestError> {
+        Ok(vec!["c.json: nothing has changed".to_owned()])
     }
 
     fn change_workload(&self, request: &ChangeRequest) -> Result<Changed, RequestError> {
