@@ -117,8 +117,9 @@ impl Shown for Fake {
         if uid.as_str() != "uid-told" {
             return PodHistory::default();
         }
-        let run = json!({"time": ago(HOUR), "micros": 1500, "outcome": "failure", "phase": "connect", "output": format!("refused {uid}")});
-        let restart = json!({"time": ago(HOUR), "container": "main", "attempt": 2, "cause": "failed liveness probe (exit code 137)"});
+        // A client that took the time before it asked must not see less than an hour.
+        let run = json!({"time": ago(HOUR + 1), "micros": 1500, "outcome": "failure", "phase": "connect", "output": format!("refused {uid}")});
+        let restart = json!({"time": ago(HOUR + 1), "container": "main", "attempt": 2, "cause": "failed liveness probe (exit code 137)"});
         let probe = json!({"container": "main", "probeType": "Liveness", "runs": [run]});
         serde_json::from_value(json!({"probes": [probe], "restarts": [restart]})).unwrap()
     }

@@ -11,6 +11,7 @@ mod kernel;
 pub mod pod_cidrs;
 pub mod resolv_conf;
 pub(crate) mod rtnetlink;
+mod rtnetlink_messages;
 pub mod service_routes;
 mod wanted;
 pub mod watch;

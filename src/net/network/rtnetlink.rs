@@ -10,9 +10,10 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage,
-    NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload,
 };
+use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
 };
@@ -26,7 +27,6 @@ use netlink_packet_route::neighbour::{
 use netlink_packet_route::route::{
     RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{
@@ -35,31 +35,14 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 
+pub use super::rtnetlink_messages::Link;
+use super::rtnetlink_messages::{Answer, Request};
 use crate::api::cidr::Cidr;
 
 /// The longest time in seconds to wait for an answer of the kernel.
 const ANSWER_LIMIT: i64 = 5;
 /// The size in bytes of the buffer for the kernel's answers. No datagram of a dump is larger.
 const BUFFER: usize = 64 << 10;
-
-/// An interface of a network namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Link {
-    /// The index of the interface.
-    pub index: u32,
-    /// The interface's name.
-    pub name: String,
-    /// True if the interface is set up.
-    pub up: bool,
-    /// The interface's MTU, in bytes.
-    pub mtu: u32,
-    /// The index of the bridge if the interface is a port of a bridge.
-    pub master: Option<u32>,
-    /// True if the interface is a bridge.
-    pub is_bridge: bool,
-    /// True if the interface is one end of a veth pair.
-    pub is_veth: bool,
-}
 
 /// A route of the main table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +102,7 @@ impl Rtnetlink {
 
     /// Returns all interfaces.
     pub fn links(&mut self) -> io::Result<Vec<Link>> {
-        let all = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+        let all = self.dump(Request::GetLink(LinkMessage::default()))?;
         Ok(all.into_iter().filter_map(link_of).collect())
     }
 
@@ -127,7 +110,7 @@ impl Rtnetlink {
     pub fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
         let mut message = LinkMessage::default();
         message.attributes = vec![LinkAttribute::IfName(name.into())];
-        match self.ask(RouteNetlinkMessage::GetLink(message), 0) {
+        match self.ask(Request::GetLink(message), 0) {
             Ok(answers) => Ok(answers.into_iter().find_map(link_of)),
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             Err(e) => Err(e),
@@ -144,7 +127,7 @@ impl Rtnetlink {
             LinkAttribute::Mtu(mtu),
             LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
         ];
-        self.change(RouteNetlinkMessage::NewLink(message), NEW)
+        self.change(Request::NewLink(message), NEW)
     }
 
     /// Makes a veth pair. The end in the caller's namespace is up, and is a port of the bridge.
@@ -166,7 +149,7 @@ impl Rtnetlink {
                 LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
             ]),
         ];
-        self.change(RouteNetlinkMessage::NewLink(message), NEW)
+        self.change(Request::NewLink(message), NEW)
     }
 
     /// Makes an interface a port of a bridge.
@@ -174,7 +157,7 @@ impl Rtnetlink {
         let mut message = up();
         message.header.index = index;
         message.attributes = vec![LinkAttribute::Controller(bridge)];
-        self.change(RouteNetlinkMessage::NewLink(message), 0)
+        self.change(Request::NewLink(message), 0)
     }
 
     /// Configures a port of a bridge. The bridge may send a frame back through the port from which the frame came
@@ -189,14 +172,14 @@ impl Rtnetlink {
                 InfoBridgePort::Learning(false),
             ])),
         ])];
-        self.change(RouteNetlinkMessage::NewLink(message), 0)
+        self.change(Request::NewLink(message), 0)
     }
 
     /// Sets an interface up.
     pub fn set_up(&mut self, index: u32) -> io::Result<()> {
         let mut message = up();
         message.header.index = index;
-        self.change(RouteNetlinkMessage::NewLink(message), 0)
+        self.change(Request::NewLink(message), 0)
     }
 
     /// Sets the port of a bridge through which a hardware address is reached. The bridge does not change this
@@ -209,7 +192,7 @@ impl Rtnetlink {
         message.header.flags = NeighbourFlags::Controller;
         message.attributes = vec![NeighbourAttribute::LinkLayerAddress(mac.into())];
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
-        self.change(RouteNetlinkMessage::NewNeighbour(message), flags)
+        self.change(Request::NewNeighbour(message), flags)
     }
 
     /// Sets the hardware address of a neighbour permanently. So no other machine can claim the neighbour's IP
@@ -220,12 +203,12 @@ impl Rtnetlink {
         let mac = NeighbourAttribute::LinkLayerAddress(mac.into());
         message.attributes.push(mac);
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
-        self.change(RouteNetlinkMessage::NewNeighbour(message), flags)
+        self.change(Request::NewNeighbour(message), flags)
     }
 
     /// Removes the entry of a neighbour. Idempotent.
     pub fn forget_neighbour(&mut self, ip: IpAddr, link: u32) -> io::Result<()> {
-        match self.change(RouteNetlinkMessage::DelNeighbour(neighbour(ip, link)), 0) {
+        match self.change(Request::DelNeighbour(neighbour(ip, link)), 0) {
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             done => done,
         }
@@ -235,7 +218,7 @@ impl Rtnetlink {
     pub fn remove_link(&mut self, name: &str) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.attributes = vec![LinkAttribute::IfName(name.into())];
-        match self.change(RouteNetlinkMessage::DelLink(message), 0) {
+        match self.change(Request::DelLink(message), 0) {
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(()),
             done => done,
         }
@@ -250,9 +233,9 @@ impl Rtnetlink {
 
     /// Returns the addresses of all interfaces, each with the index of its interface.
     pub fn every_address(&mut self) -> io::Result<Vec<(u32, Cidr)>> {
-        let all = self.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+        let all = self.dump(Request::GetAddress(AddressMessage::default()))?;
         let address = |message| match message {
-            RouteNetlinkMessage::NewAddress(m) => Some((m.header.index, address_of(&m)?)),
+            Answer::Address(m) => Some((m.header.index, address_of(&m)?)),
             _ => None,
         };
         Ok(all.into_iter().filter_map(address).collect())
@@ -266,7 +249,7 @@ impl Rtnetlink {
         let flags = AddressAttribute::Flags(AddressFlags::Nodad);
         message.attributes.push(flags);
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
-        self.change(RouteNetlinkMessage::NewAddress(message), flags)
+        self.change(Request::NewAddress(message), flags)
     }
 
     /// Gives an interface an address with host scope: the address is valid on this machine only, and the kernel
@@ -277,13 +260,13 @@ impl Rtnetlink {
     pub fn claim_address(&mut self, index: u32, ip: IpAddr) -> io::Result<()> {
         let mut message = address_message(index, Cidr::single(ip));
         message.header.scope = AddressScope::Host;
-        self.change(RouteNetlinkMessage::NewAddress(message), NEW)
+        self.change(Request::NewAddress(message), NEW)
     }
 
     /// Removes an address from an interface. Idempotent.
     pub fn remove_address(&mut self, index: u32, address: Cidr) -> io::Result<()> {
         let message = address_message(index, address);
-        match self.change(RouteNetlinkMessage::DelAddress(message), 0) {
+        match self.change(Request::DelAddress(message), 0) {
             Err(e) if e.raw_os_error() == Some(libc::EADDRNOTAVAIL) => Ok(()),
             done => done,
         }
@@ -295,7 +278,7 @@ impl Rtnetlink {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RouteMessage::default();
             message.header.address_family = family;
-            let all = self.dump(RouteNetlinkMessage::GetRoute(message))?;
+            let all = self.dump(Request::GetRoute(message))?;
             routes.extend(all.into_iter().filter_map(route_of));
         }
         Ok(routes)
@@ -310,13 +293,13 @@ impl Rtnetlink {
     ) -> io::Result<()> {
         let message = route_message(destination, gateway, interface);
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
-        self.change(RouteNetlinkMessage::NewRoute(message), flags)
+        self.change(Request::NewRoute(message), flags)
     }
 
     /// Removes a route without a gateway. Idempotent.
     pub fn remove_route(&mut self, destination: Cidr, interface: u32) -> io::Result<()> {
         let message = route_message(destination, None, interface);
-        match self.change(RouteNetlinkMessage::DelRoute(message), 0) {
+        match self.change(Request::DelRoute(message), 0) {
             Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
             done => done,
         }
@@ -327,34 +310,31 @@ impl Rtnetlink {
     pub fn add_local_route(&mut self, destination: Cidr, loopback: u32) -> io::Result<()> {
         let message = local_message(destination, loopback);
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
-        self.change(RouteNetlinkMessage::NewRoute(message), flags)
+        self.change(Request::NewRoute(message), flags)
     }
 
     /// Removes a local route. Idempotent.
     pub fn remove_local_route(&mut self, destination: Cidr, loopback: u32) -> io::Result<()> {
         let message = local_message(destination, loopback);
-        match self.change(RouteNetlinkMessage::DelRoute(message), 0) {
+        match self.change(Request::DelRoute(message), 0) {
             Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
             done => done,
         }
     }
 
-    fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    fn change(&mut self, message: Request, flags: u16) -> io::Result<()> {
         self.ask(message, flags | NLM_F_ACK).map(drop)
     }
 
-    fn dump(&mut self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+    fn dump(&mut self, message: Request) -> io::Result<Vec<Answer>> {
         self.ask(message, NLM_F_DUMP)
     }
 
     /// Sends one request and reads the kernel's answer: an object, a list of objects, or an acknowledgement.
-    fn ask(
-        &mut self,
-        message: RouteNetlinkMessage,
-        flags: u16,
-    ) -> io::Result<Vec<RouteNetlinkMessage>> {
+    fn ask(&mut self, message: Request, flags: u16) -> io::Result<Vec<Answer>> {
         self.sequence += 1;
-        let mut request = NetlinkMessage::from(message);
+        let payload = NetlinkPayload::InnerMessage(message);
+        let mut request = NetlinkMessage::new(NetlinkHeader::default(), payload);
         request.header.flags = NLM_F_REQUEST | flags;
         request.header.sequence_number = self.sequence;
         request.finalize();
@@ -387,11 +367,11 @@ impl Rtnetlink {
         &self,
         mut bytes: &[u8],
         single: bool,
-        answers: &mut Vec<RouteNetlinkMessage>,
+        answers: &mut Vec<Answer>,
     ) -> io::Result<bool> {
         while !bytes.is_empty() {
             let damaged = |e| io::Error::new(io::ErrorKind::InvalidData, format!("rtnetlink: {e}"));
-            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes);
+            let message = NetlinkMessage::<Answer>::deserialize(bytes);
             let message = message.map_err(damaged)?;
             let length = (message.header.length as usize).next_multiple_of(4);
             bytes = bytes.get(length..).unwrap_or_default();
@@ -473,28 +453,11 @@ fn local_message(destination: Cidr, loopback: u32) -> RouteMessage {
     message
 }
 
-fn link_of(message: RouteNetlinkMessage) -> Option<Link> {
-    let RouteNetlinkMessage::NewLink(message) = message else {
-        return None;
-    };
-    let mut link = Link {
-        index: message.header.index,
-        up: message.header.flags.contains(LinkFlags::Up),
-        ..Link::default()
-    };
-    for attribute in message.attributes {
-        match attribute {
-            LinkAttribute::IfName(name) => link.name = name,
-            LinkAttribute::Mtu(mtu) => link.mtu = mtu,
-            LinkAttribute::Controller(index) => link.master = Some(index),
-            LinkAttribute::LinkInfo(infos) => {
-                link.is_bridge = infos.contains(&LinkInfo::Kind(InfoKind::Bridge));
-                link.is_veth = infos.contains(&LinkInfo::Kind(InfoKind::Veth));
-            }
-            _ => {}
-        }
+fn link_of(answer: Answer) -> Option<Link> {
+    match answer {
+        Answer::Link(link) => Some(link),
+        _ => None,
     }
-    Some(link)
 }
 
 fn address_of(message: &AddressMessage) -> Option<Cidr> {
@@ -513,9 +476,9 @@ fn address_of(message: &AddressMessage) -> Option<Cidr> {
     })
 }
 
-fn route_of(message: RouteNetlinkMessage) -> Option<Route> {
+fn route_of(answer: Answer) -> Option<Route> {
     use netlink_packet_route::route::RouteAddress;
-    let RouteNetlinkMessage::NewRoute(message) = message else {
+    let Answer::Route(message) = answer else {
         return None;
     };
     let is_main = message.header.table == RouteHeader::RT_TABLE_MAIN;
