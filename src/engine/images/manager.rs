@@ -259,8 +259,8 @@ pub struct ImageManager {
     images: Arc<dyn ImageService>,
     puller: Box<dyn Puller>,
     back_off: Mutex<BackOff>,
-    /// The slots for pulls; None if the number of pulls is not limited.
-    slots: Live<Option<Slots>>,
+    /// The number of pulls at once, and the slots for them; None if the number is not limited.
+    slots: Live<(Parallel, Option<Slots>)>,
     pulls: Pulls,
     metrics: PullMetrics,
 }
@@ -272,7 +272,7 @@ impl ImageManager {
             images,
             puller,
             back_off: Mutex::default(),
-            slots: Live::new(Parallel::Serial.slots()),
+            slots: Live::new((Parallel::Serial, Parallel::Serial.slots())),
             pulls: Pulls::default(),
             metrics: PullMetrics::default(),
         }
@@ -284,9 +284,12 @@ impl ImageManager {
         self
     }
 
-    /// Sets the number of images that are pulled at once from now on. Pulls that run or wait already do not count.
+    /// Sets the number of images that are pulled at once from now on. Where it is another one, pulls that run or wait already
+    /// do not count.
     pub fn set_parallel(&self, parallel: Parallel) {
-        self.slots.set(parallel.slots());
+        if self.slots.get().0 != parallel {
+            self.slots.set((parallel, parallel.slots()));
+        }
     }
 
     /// Returns the image of a container. Pulls the image first if the policy demands a pull. Blocks during a pull.
@@ -453,7 +456,7 @@ impl ImageManager {
     /// Waits for a free slot for a pull. Returns None if the number of pulls is not limited. Fails if the pull is
     /// cancelled during the wait.
     fn slot(&self, cancelled: &dyn Fn() -> bool) -> Result<Option<Slot>, EnsureError> {
-        match self.slots.get() {
+        match self.slots.get().1 {
             None => Ok(None),
             Some(slots) => match slots.take(cancelled) {
                 Some(slot) => Ok(Some(slot)),
@@ -563,5 +566,23 @@ mod tests {
                 "{policy:?}"
             );
         }
+    }
+
+    #[test]
+    fn pulls_that_run_count_unless_their_number_is_another_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = crate::engine::images::ImageStore::open(directory.path().into()).unwrap();
+        let manager = ImageManager::new(Arc::new(store), Box::new(NoRegistry));
+        // The second question ends the wait.
+        let is_free = || {
+            let asked = std::cell::Cell::new(false);
+            manager.slot(&|| asked.replace(true)).is_ok()
+        };
+        let running = manager.slot(&|| false).unwrap();
+        manager.set_parallel(Parallel::Serial);
+        assert!(!is_free(), "a second pull would run beside the first");
+        manager.set_parallel(Parallel::Unlimited);
+        assert!(is_free());
+        drop(running);
     }
 }

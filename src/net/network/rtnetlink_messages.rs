@@ -1,7 +1,7 @@
 //! The messages of rtnetlink that podprobe sends and reads.
 //!
 //! Invariant: a message of another type is no error, and what it says is not read. The crate's own type of all messages would
-//! bring the code for each attribute of each object of the kernel, some 200 kB of the static file. So of an interface only
+//! bring the code for each attribute of each object of the kernel, some 250 kB of the static file. So of an interface only
 //! the few attributes of [`Link`] are read.
 
 use netlink_packet_core::{
