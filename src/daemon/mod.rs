@@ -40,6 +40,7 @@ pub use self::error::{DaemonError, EndError};
 use self::parts::Engine;
 use self::threads::{Threads, late};
 use self::wiring::Running;
+use crate::api::PodSource;
 use crate::base::locks::Locked;
 use crate::base::paths::Layout;
 use crate::base::sys::cgroup::Cgroups;
@@ -208,6 +209,11 @@ impl Daemon {
             return Err(EndError::Source);
         }
         for source in &backend.sources.all {
+            backend.sources.workloads.replace(*source, Vec::new());
+        }
+        // The controllers delete the pods that they have made, and would make others in place of those that go otherwise.
+        let is_of_others = |source: &&PodSource| **source != PodSource::Controller;
+        for source in backend.sources.all.iter().filter(is_of_others) {
             let none = backend
                 .sources
                 .config
