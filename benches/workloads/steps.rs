@@ -91,6 +91,10 @@ impl Node for FreeNode {
     fn zones(&self) -> &Zones {
         &self.zones
     }
+    fn takes_pods(&self) -> bool {
+        true
+    }
+
     fn new_uid(&self) -> PodUid {
         self.uids.set(self.uids.get() + 1);
         format!("{:08x}-0000-4000-8000-000000000000", self.uids.get())

@@ -21,8 +21,8 @@ use crate::base::json;
 use crate::base::paths::Layout;
 use crate::base::wire::http1::{Framing, Head, HeadReader};
 use crate::face::server::protocol::{
-    API, Condition, ConditionSet, DeleteTarget, Deleted, Pause, PauseTarget, ProbeTarget,
-    RestartTarget, Version, WATCH_CEILING,
+    API, Condition, ConditionSet, DeleteTarget, Deleted, DrainRequest, NodeOrders, Pause,
+    PauseTarget, ProbeTarget, RestartTarget, UncordonRequest, Version, WATCH_CEILING,
 };
 use crate::face::server::request::encoded;
 use crate::face::server::transport::Transport;
@@ -301,6 +301,26 @@ impl Client {
         change: ConditionChange,
     ) -> Result<ConditionSet, ClientError> {
         self.json(&Call::post("condition", &Condition { uid, change }))
+    }
+
+    /// Asks for the orders that hold for all pods of the node.
+    pub fn node_orders(&mut self) -> Result<NodeOrders, ClientError> {
+        self.json(&Call::get(format!("{API}/node")))
+    }
+
+    /// Lets no new pod start on the node.
+    pub fn cordon(&mut self) -> Result<NodeOrders, ClientError> {
+        self.json(&Call::post("cordon", &Value::Null))
+    }
+
+    /// Lets pods start again on the node.
+    pub fn uncordon(&mut self, request: &UncordonRequest) -> Result<NodeOrders, ClientError> {
+        self.json(&Call::post("uncordon", request))
+    }
+
+    /// Ends all pods of the node.
+    pub fn drain(&mut self, request: &DrainRequest) -> Result<NodeOrders, ClientError> {
+        self.json(&Call::post("drain", request))
     }
 
     /// Lets the daemon read its configuration again. Returns lines about what has changed.

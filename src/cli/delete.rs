@@ -171,7 +171,7 @@ fn refuse_orphans(raw: &Raw) -> Result<(), String> {
     }
 }
 
-fn grace(raw: &Raw) -> Result<Option<i64>, String> {
+pub(super) fn grace(raw: &Raw) -> Result<Option<i64>, String> {
     Ok(match (raw.text("grace-period")?, raw.has("now")) {
         (Some(_), true) => return Err("--grace-period and --now exclude each other".into()),
         (None, true) => Some(1),

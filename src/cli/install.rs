@@ -75,6 +75,7 @@ fn install(raw: &Raw, out: &mut dyn Write) -> Result<ExitCode, CliError> {
             None => InitSystem::found_below(&root).map_err(CliError::Failed)?,
         },
         run_levels: init_system::run_levels(&root),
+        has_update_rc: init_system::has_update_rc(&root),
         starts: root == Path::new("/") && !raw.has("no-start"),
         prefix,
         root,

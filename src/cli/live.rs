@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::columns::{self, Row};
-use super::problems::{write_problems, write_stalled};
+use super::problems::{write_node_lines, write_problems};
 use super::pull_text;
 use super::table::write_rows;
 use super::terminal::{Printable, one_line};
@@ -106,7 +106,7 @@ fn frame(snapshot: &Snapshot, title: &str, now: Time, width: usize, height: usiz
         let blank = if n == 0 { "\n" } else { "" };
         let _ = writeln!(text, "{blank}{}", pull_line(pod, pull, now, width));
     }
-    let _ = write_stalled(snapshot, &mut text);
+    let _ = write_node_lines(snapshot, &mut text);
     let _ = write_problems(snapshot, |_| true, &mut text);
     let mut lines: Vec<String> = title.lines().map(str::to_owned).collect();
     lines.push(String::new());

@@ -18,6 +18,7 @@ pub mod cp;
 pub mod create;
 pub mod delete;
 pub mod describe;
+pub mod drain;
 pub mod error;
 pub mod events;
 pub mod exec;

@@ -1,5 +1,5 @@
-//! The lines below a table. These lines are about files whose content is not in use, and about a daemon whose sync
-//! loop has stopped.
+//! The lines below a table. These lines are about files whose content is not in use, about a daemon whose sync loop has
+//! stopped, and about a node on which no pod starts.
 
 use std::io::{self, Write};
 
@@ -22,15 +22,16 @@ pub fn write_problems(
     lines.iter().try_for_each(|line| writeln!(err, "{line}"))
 }
 
-/// Returns a line if the daemon's sync loop has stopped working, because the shown data may be old.
-pub fn stalled_line(snapshot: &Snapshot) -> Option<String> {
-    let stalled = snapshot.stalled.as_ref();
-    stalled.map(|stalled| format!("podprobe: {stalled}"))
+/// Returns a line if the daemon's sync loop has stopped working, because the shown data may be old, and a line if no pod starts
+/// on the node.
+pub fn node_lines(snapshot: &Snapshot) -> Vec<String> {
+    let all = snapshot.stalled.iter().chain(&snapshot.closed);
+    all.map(|line| format!("podprobe: {line}")).collect()
 }
 
-/// Writes a line if the daemon's sync loop has stopped working, because the shown data may be old.
-pub fn write_stalled(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()> {
-    stalled_line(snapshot)
+/// Writes the lines of [`node_lines`].
+pub fn write_node_lines(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()> {
+    node_lines(snapshot)
         .iter()
         .try_for_each(|line| writeln!(err, "{line}"))
 }

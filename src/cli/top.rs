@@ -27,7 +27,7 @@ use super::error::CliError;
 use super::live::{Screen, cut, terminal_size};
 use super::names;
 use super::probe_names::{self, NamedProbe, spelled};
-use super::problems::{problem_lines, stalled_line};
+use super::problems::{node_lines, problem_lines};
 use super::table::write_rows;
 use crate::base::clock::{Time, go_duration};
 use crate::face::views::history::{PodHistory, Run, RunOutcome};
@@ -203,7 +203,7 @@ fn frame(seen: &Seen, now: Time, is_utf8: bool) -> Vec<String> {
     // Writing to a vector cannot fail.
     let _ = write_rows(&rows, &mut Vec::new(), &mut text);
     lines.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
-    lines.extend(stalled_line(&seen.snapshot));
+    lines.extend(node_lines(&seen.snapshot));
     lines.extend(problem_lines(&seen.snapshot, |_| true));
     lines
 }

@@ -2,13 +2,13 @@
 
 use super::args::Verb;
 use super::{
-    apply, check_host, completion, condition, config, cp, create, delete, describe, events, exec,
-    get, image, install, logs, man, metrics, pause, port_forward, probe, rerun, restart, rollout,
-    run, scale, status, top, try_out, validate, version, wait,
+    apply, check_host, completion, condition, config, cp, create, delete, describe, drain, events,
+    exec, get, image, install, logs, man, metrics, pause, port_forward, probe, rerun, restart,
+    rollout, run, scale, status, top, try_out, validate, version, wait,
 };
 
 /// Every verb except `help`, in the order of the help text.
-pub static VERBS: [&Verb; 34] = [
+pub static VERBS: [&Verb; 37] = [
     &run::VERB,
     &try_out::VERB,
     &status::VERB,
@@ -36,6 +36,9 @@ pub static VERBS: [&Verb; 34] = [
     &metrics::VERB,
     &validate::VERB,
     &image::VERB,
+    &drain::CORDON,
+    &drain::DRAIN,
+    &drain::UNCORDON,
     &check_host::VERB,
     &config::VERB,
     &install::INSTALL,

@@ -354,12 +354,13 @@ impl<'a> Waiting<'a> {
 /// Returns the reason why the pod was rejected, if the pod would not start even when room becomes free.
 fn for_good(pod: &PodView) -> Option<String> {
     let why = Rejection::of(&pod.status)?;
-    (!why.is_for_room()).then(|| rejected(pod, &why))
+    (!why.is_temporary()).then(|| rejected(pod, &why))
 }
 
 fn rejected(pod: &PodView, why: &Rejection) -> String {
     let what = match pod.status.phase.is_terminal() {
         true => "was rejected",
+        false if why.is_of_closed_node() => "waits for the node",
         false => "waits until other pods have ended",
     };
     let Rejection { reason, message } = why;

@@ -33,6 +33,7 @@ use crate::net::network::Networks;
 use crate::net::proxy::published::Published;
 use crate::net::services::view::ServiceView;
 use crate::pods::admission;
+use crate::pods::drain::Drain;
 use crate::pods::events::{Event, EventList};
 use crate::pods::eviction::Evictions;
 use crate::pods::kuberuntime::KubeRuntime;
@@ -66,6 +67,8 @@ pub(super) struct DaemonBackend {
     pub(super) workers: Arc<PodWorkers>,
     pub(super) prober: Arc<Prober>,
     pub(super) evictions: Arc<Evictions>,
+    /// The orders that hold for all pods of the node.
+    pub(super) drain: Arc<Drain>,
     pub(super) restarts: Arc<Restarts>,
     pub(super) counted: Counted,
     /// The questions about clients for the API server.
@@ -209,6 +212,7 @@ impl DaemonBackend {
             version,
             node_name: self.settings.get().node_name.clone(),
             stalled: self.heartbeat.stalled(self.started, Moment::now()),
+            closed: self.drain.told(),
             ..SnapshotUpdate::default()
         }
     }

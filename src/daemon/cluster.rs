@@ -11,6 +11,7 @@ use crate::cluster::node::facts::{EXTEND_WEB_SOCKETS, NodeFacts, NodeImage, Reso
 use crate::cluster::node::status::Health;
 use crate::engine::stats::Disk;
 use crate::face::server::{Health as _, Reviews};
+use crate::pods::admission::Closed;
 use crate::pods::container_config::huge_pages_by_size;
 
 /// The version of Kubernetes whose kubelet podprobe stands for. A control plane refuses a node whose version is too far from
@@ -66,6 +67,9 @@ impl NodeSource for ClusterNode {
             let why = check.failure?;
             Some(format!("{}: {why}", check.name))
         });
+        // The kubelet's words.
+        let shuts_down = self.0.drain.closed() == Some(Closed::ShuttingDown);
+        let failures = failures.chain(shuts_down.then(|| "node is shutting down".to_owned()));
         Health {
             not_ready: failures.collect(),
             ..Health::default()

@@ -11,6 +11,7 @@ use crate::engine::images::ImageGcPolicy;
 use crate::engine::images::registry::Registries;
 use crate::engine::shims::LogBounds;
 use crate::pods::container_config::ResourcePolicy;
+use crate::pods::drain::ShutdownGrace;
 use crate::pods::workers::Syncer;
 use crate::workloads;
 
@@ -23,6 +24,7 @@ pub(super) struct LiveSettings {
     pub(super) controllers: Live<workloads::Settings>,
     pub(super) debugging: Live<bool>,
     pub(super) resync: Live<Duration>,
+    pub(super) shutdown: Live<ShutdownGrace>,
 }
 
 impl LiveSettings {
@@ -34,6 +36,7 @@ impl LiveSettings {
             controllers: Live::new(settings.controllers()),
             debugging: Live::new(settings.enable_debugging_handlers),
             resync: Live::new(settings.sync_frequency),
+            shutdown: Live::new(settings.shutdown_grace()),
         }
     }
 
@@ -44,6 +47,7 @@ impl LiveSettings {
         self.controllers.set(settings.controllers());
         self.debugging.set(settings.enable_debugging_handlers);
         self.resync.set(settings.sync_frequency);
+        self.shutdown.set(settings.shutdown_grace());
     }
 }
 

@@ -109,6 +109,7 @@ impl DaemonBackend {
             kernel: &release,
             os: &os,
             is_ready: self.checks().iter().all(|check| check.failure.is_none()),
+            is_unschedulable: self.drain.closed().is_some(),
             cpu_milli: node.cpu_milli,
             memory: node.memory,
             huge_pages: &node.huge_pages,

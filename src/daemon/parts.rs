@@ -40,13 +40,14 @@ use crate::pods::admission;
 use crate::pods::checkpoint::{self, Restored};
 use crate::pods::container_config::{NodeFacts, huge_pages, kernel_version};
 use crate::pods::controllers::{self, ImagesAhead, NodeView, PodOutlet};
+use crate::pods::drain::{self, Drain};
 use crate::pods::eviction::Evictions;
 use crate::pods::kuberuntime::KubeRuntime;
 use crate::pods::lifecycle::HandlerRunner;
 use crate::pods::pleg::Pleg;
 use crate::pods::prober::manager::{self, ProberManager, RestoredReady};
 use crate::pods::sources::Outlet;
-use crate::pods::status::{DELETED, EVICTED, conditions_of_others};
+use crate::pods::status::{conditions_of_others, is_of_ended};
 use crate::pods::sync_loop::Parts;
 use crate::pods::volumes::Volumes;
 use crate::pods::workers::{self, PodWorkers, Restarts, Syncer};
@@ -143,6 +144,8 @@ pub(super) struct Made {
     workers: Arc<PodWorkers>,
     room_made: Sender<()>,
     pub(super) live: LiveSettings,
+    pub(super) drain: Arc<Drain>,
+    closed: Live<Option<admission::Closed>>,
 }
 
 impl Made {
@@ -179,8 +182,25 @@ impl Made {
             &prober,
         );
         let workers = PodWorkers::new(syncer.clone(), live.resync.clone(), room_made.clone());
+        let workers = Arc::new(workers);
+        let closed = Live::default();
+        let drain = Drain::open(
+            layout,
+            drain::Deps {
+                pods: shared.pods.manager.clone(),
+                workers: workers.clone(),
+                evictions: shared.evictions.clone(),
+                config: shared.sources.config.clone(),
+                feed: shared.pods.feed.clone(),
+                closed: closed.clone(),
+                room: room_made.clone(),
+                times: live.shutdown.clone(),
+            },
+        );
         let made = Self {
-            workers: Arc::new(workers),
+            drain: Arc::new(drain),
+            closed,
+            workers,
             shared,
             kuberuntime,
             prober,
@@ -217,6 +237,7 @@ impl Made {
             workers: self.workers.clone(),
             prober: self.prober.clone(),
             evictions: shared.evictions.clone(),
+            drain: self.drain.clone(),
             restarts: shared.restarts.clone(),
             counted: shared.counted.clone(),
             reviews: Arc::new(ReviewDesk::new(
@@ -242,6 +263,7 @@ impl Made {
         NodeView {
             name: self.node.get().name,
             node: self.node.clone(),
+            closed: self.closed.clone(),
             huge_pages,
             pods: pods.manager.clone(),
             statuses: pods.statuses.clone(),
@@ -335,6 +357,7 @@ impl Made {
         };
         Parts {
             node: self.node.clone(),
+            closed: self.closed.clone(),
             huge_pages,
             pods: shared.pods.manager.clone(),
             workers: self.workers.clone(),
@@ -369,8 +392,13 @@ fn sources(settings: &Settings) -> Vec<PodSource> {
 pub(super) fn forget_those_that_began_anew(restored: &mut Restored, evictions: &Evictions) {
     let now = Moment::now();
     restored.statuses.retain(|uid, status| {
-        let was_ended = [EVICTED, DELETED].contains(&status.reason.as_str());
-        if !was_ended || evictions.is_evicted(uid, now) {
+        if !is_of_ended(status) || evictions.is_evicted(uid, now) {
+            return true;
+        }
+        // A pod that ended with the node goes on with its counts, as after a power cut.
+        if !status.phase.is_terminal() {
+            status.reason.clear();
+            status.message.clear();
             return true;
         }
         // The conditions that clients have set stay.

@@ -7,17 +7,19 @@ use super::backend::DaemonBackend;
 use super::pauses::probe_keys;
 use super::restarts::chosen;
 use crate::api::conditions::{ConditionChange, ConditionStatus};
-use crate::api::{Pod, PodSource, PodUid};
+use crate::api::{Pod, PodPhase, PodRef, PodSource, PodUid};
 use crate::base::change_feed::Aspect;
 use crate::base::clock::{Moment, Time, go_duration};
 use crate::face::server::protocol::{
-    ConditionSet, DeleteTarget, Deleted, MAX_GRACE, PauseTarget, ProbeTarget, RestartTarget,
+    ClosedBy, ConditionSet, DeleteTarget, Deleted, DrainRequest, MAX_GRACE, NodeOrders,
+    PauseTarget, ProbeTarget, RestartTarget, UncordonRequest,
 };
 use crate::face::server::{RequestError, Requests};
 use crate::face::views::ProbeReport;
-use crate::pods::admission::Rejection;
+use crate::pods::admission::{Closed, Rejection};
 use crate::pods::prober::pauses::{MAX_PAUSE, MIN_PAUSE, ProbeKey};
-use crate::pods::status::EVICTED;
+use crate::pods::status::{DELETED, EVICTED, is_of_ended};
+use crate::pods::workers::WorkerStage;
 use crate::workloads::view::{ChangeRequest, Changed};
 
 impl Requests for DaemonBackend {
@@ -103,7 +105,18 @@ impl Requests for DaemonBackend {
         }
         let message = format!("The pod was deleted until its file changes: {file}");
         match self.evictions.delete(&pod, &message, grace) {
-            Ok(()) => Ok(Deleted { file }),
+            Ok(()) => {
+                // The worker of a pod that a drain holds has finished, and tells nobody.
+                let has_finished = self.workers.stage(uid) == Some(WorkerStage::Finished);
+                if is_of_ended(&status) && has_finished {
+                    let mut status = (*status).clone();
+                    status.phase = PodPhase::Failed;
+                    status.reason = DELETED.to_owned();
+                    status.message = message;
+                    self.pods.statuses.set(&pod, status);
+                }
+                Ok(Deleted { file })
+            }
             Err(cause) => Err(RequestError::DeletionNotWritten {
                 path: self.layout.eviction(uid),
                 cause,
@@ -114,6 +127,54 @@ impl Requests for DaemonBackend {
 
     fn reload(&self) -> Result<Vec<String>, RequestError> {
         self.reload_configuration()
+    }
+
+    fn node_orders(&self) -> NodeOrders {
+        self.orders(false)
+    }
+
+    fn cordon(&self) -> Result<NodeOrders, RequestError> {
+        self.stands_alone("cordon")?;
+        let changed = self.drain.cordon();
+        let what = "cordon the node";
+        changed.map_or_else(
+            |cause| Err(RequestError::NodeOrder { what, cause }),
+            |changed| Ok(self.orders(changed)),
+        )
+    }
+
+    fn uncordon(&self, request: &UncordonRequest) -> Result<NodeOrders, RequestError> {
+        let (changed, what) = match request.for_shutdown {
+            true => (self.drain.cancel_shutdown(), "take the shutdown back"),
+            false => {
+                self.stands_alone("uncordon")?;
+                (self.drain.uncordon(), "uncordon the node")
+            }
+        };
+        changed.map_or_else(
+            |cause| Err(RequestError::NodeOrder { what, cause }),
+            |changed| Ok(self.orders(changed)),
+        )
+    }
+
+    fn drain(&self, request: &DrainRequest) -> Result<NodeOrders, RequestError> {
+        let grace = request.grace_period_seconds;
+        if let Some(seconds) = grace.filter(|s| !(0..=MAX_GRACE).contains(s)) {
+            return Err(RequestError::GracePeriod(seconds));
+        }
+        // The pods of a daemon that has just started are known first.
+        self.wait_for_sources(|| false);
+        let (changed, what) = match request.for_shutdown {
+            true => (self.drain.shut_down(), "end the pods for the shutdown"),
+            false => {
+                self.stands_alone("drain")?;
+                (self.drain.drain(grace).map(|()| true), "drain the node")
+            }
+        };
+        changed.map_or_else(
+            |cause| Err(RequestError::NodeOrder { what, cause }),
+            |changed| Ok(self.orders(changed)),
+        )
     }
 
     fn change_workload(&self, request: &ChangeRequest) -> Result<Changed, RequestError> {
@@ -143,6 +204,40 @@ impl Requests for DaemonBackend {
 }
 
 impl DaemonBackend {
+    /// Returns the orders that hold for all pods of the node.
+    fn orders(&self, changed: bool) -> NodeOrders {
+        let settings = self.settings.get();
+        let state = self.drain.state();
+        let closed = state.closed.map(|(closed, _)| match closed {
+            Closed::Cordoned => ClosedBy::Cordon,
+            Closed::Drained => ClosedBy::Drain,
+            Closed::ShuttingDown => ClosedBy::Shutdown,
+        });
+        let name = |pod: &PodRef| format!("{} in {}", pod.name, pod.namespace);
+        let mut left: Vec<String> = state.left.iter().map(name).collect();
+        left.sort();
+        NodeOrders {
+            node_name: settings.node_name.clone(),
+            changed,
+            closed,
+            is_under_way: state.is_under_way,
+            left,
+            shutdown_seconds: settings.shutdown_grace_period.as_secs(),
+        }
+    }
+
+    /// Checks that no cluster decides which pods the node gets.
+    fn stands_alone(&self, verb: &'static str) -> Result<(), RequestError> {
+        let settings = self.settings.get();
+        match settings.kubeconfig {
+            None => Ok(()),
+            Some(_) => Err(RequestError::InCluster {
+                verb,
+                node: settings.node_name.clone(),
+            }),
+        }
+    }
+
     /// Returns the pod of this UID if the pod runs or is ending.
     fn pod_or_ending(&self, uid: &PodUid) -> Result<Arc<Pod>, RequestError> {
         let ending = || {

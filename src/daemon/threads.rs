@@ -13,6 +13,7 @@ use crate::engine::shims::exits::ExitListener;
 use crate::face::server::Server;
 use crate::net::proxy::health::Health;
 use crate::pods::controllers::WallClockWatch;
+use crate::pods::drain::Drain;
 use crate::pods::pleg::Pleg;
 use crate::pods::sources::{FileSource, HttpSource};
 
@@ -32,6 +33,8 @@ pub(super) struct Threads {
     pub(super) sync_loop: (JoinHandle<()>, Sender<()>),
     pub(super) checkpoint: (JoinHandle<()>, Sender<()>),
     pub(super) eviction: (JoinHandle<()>, Sender<()>),
+    /// The orders for all pods, which have a thread while pods end.
+    pub(super) drain: Arc<Drain>,
     pub(super) network: (JoinHandle<()>, Sender<()>),
     pub(super) proxy: (JoinHandle<()>, Sender<()>),
     pub(super) health: (JoinHandle<()>, Arc<Health>),
@@ -89,6 +92,7 @@ impl Threads {
             sync_loop: (sync_loop, stop_loop),
             checkpoint: (checkpoint, stop_checkpoint),
             eviction: (eviction, stop_eviction),
+            drain,
             network: (network, stop_network),
             proxy: (proxy, stop_proxy),
             health: (health, of_health),
@@ -110,6 +114,7 @@ impl Threads {
         let exits = exits.stop();
         of_health.stop();
         wall_clock.stop();
+        drain.stop();
         link.iter().for_each(RoundsThread::stop);
         cluster_services.iter().for_each(RoundsThread::stop);
         // The end of the sync loop closes the channels of results, so that no probe worker waits in a send.
@@ -133,6 +138,7 @@ impl Threads {
             Ending::new("the sync loop", move || sync_loop.is_finished()),
             Ending::new("the checkpoint", move || checkpoint.is_finished()),
             Ending::new("the watch of volumes", move || eviction.is_finished()),
+            Ending::new("the drain", move || drain.is_finished()),
             Ending::new("the watch of networks", move || network.is_finished()),
             Ending::new("the services", move || proxy.is_finished()),
             Ending::new("the health checks", move || health.is_finished()),

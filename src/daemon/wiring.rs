@@ -140,6 +140,7 @@ pub(super) fn start(
             roster,
         )?,
         eviction: start_eviction(shared, made.kuberuntime.clone(), roster)?,
+        drain: made.drain.clone(),
         proxy: start_proxy(settings, layout, shared, &engine, removal.clone(), roster)?,
         network: start_network_watch(engine.networks, engine.sandboxes, roster)?,
         health: start_health(settings, shared, roster)?,
@@ -165,6 +166,9 @@ pub(super) fn start(
         pulls,
         pleg: (pleg, stop_pleg),
     };
+    made.drain
+        .resume()
+        .map_err(cannot("start the thread drain"))?;
     let running = Running {
         backend,
         runtime: engine.runtime,

@@ -64,6 +64,50 @@ pub fn node_labels(name: &str, configured: &BTreeMap<String, String>) -> BTreeMa
     own.into_iter().chain(configured.clone()).collect()
 }
 
+/// The reason of a pod that does not start, because the node is cordoned.
+pub const NODE_CORDONED: &str = "NodeCordoned";
+/// The reason of a pod that has ended or does not start, because the node is drained.
+pub const NODE_DRAINED: &str = "NodeDrained";
+/// The reason of a pod that has ended or does not start, because the node shuts down. A kubelet rejects pods with it.
+pub const NODE_SHUTDOWN: &str = "NodeShutdown";
+
+/// The order under which no pod starts on the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// A person has cordoned the node: no pod starts that did not run before.
+    Cordoned,
+    /// A person has drained the node: the pods end, and none starts.
+    Drained,
+    /// The node shuts down: the pods end, and none starts until the next boot.
+    ShuttingDown,
+}
+
+impl Closed {
+    /// True if the pods of the node end.
+    pub fn ends_pods(self) -> bool {
+        self != Self::Cordoned
+    }
+
+    /// Returns the rejection of a pod that may not start.
+    pub fn rejection(self) -> Rejection {
+        match self {
+            Self::Cordoned => Rejection::new(
+                NODE_CORDONED,
+                "the node is cordoned; podprobe uncordon lets it start",
+            ),
+            Self::Drained => Rejection::new(
+                NODE_DRAINED,
+                "the node is drained; podprobe uncordon lets it start",
+            ),
+            // The kubelet's words.
+            Self::ShuttingDown => Rejection::new(
+                NODE_SHUTDOWN,
+                "Pod was rejected as the node is shutting down.",
+            ),
+        }
+    }
+}
+
 /// The reason why a pod is rejected. `reason` becomes `status.reason`. In `status.message`, `message` follows `Pod was
 /// rejected: `.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +122,8 @@ pub struct Rejection {
 const REJECTED: &str = "Pod was rejected: ";
 /// The start of the message in the status of a pod that gets room as soon as ending pods have ended.
 const WAITING: &str = "Pod waits until other pods have ended: ";
+/// The start of the message in the status of a pod that starts as soon as the node takes pods again.
+const HELD_BACK: &str = "Pod waits for the node: ";
 
 impl Rejection {
     fn new(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
@@ -88,7 +134,8 @@ impl Rejection {
     /// Reads the rejection from a status. Returns `None` if the status is not that of a rejected or waiting pod.
     pub fn of(status: &PodStatus) -> Option<Self> {
         let message = status.message.strip_prefix(REJECTED);
-        let message = message.or_else(|| status.message.strip_prefix(WAITING))?;
+        let message = message.or_else(|| status.message.strip_prefix(WAITING));
+        let message = message.or_else(|| status.message.strip_prefix(HELD_BACK))?;
         Some(Self::new(status.reason.clone(), message))
     }
 
@@ -102,10 +149,20 @@ impl Rejection {
         format!("{WAITING}{}", self.message)
     }
 
-    /// True if the pod was rejected for lack of room. Room comes when other pods go. Any other reason lasts until the
-    /// pod's file or the configuration changes.
-    pub fn is_for_room(&self) -> bool {
-        self.reason == NODE_PORTS || self.reason.starts_with(OUT_OF)
+    /// Returns the message in the status of a pod that starts as soon as the node takes pods again.
+    pub fn held_back_text(&self) -> String {
+        format!("{HELD_BACK}{}", self.message)
+    }
+
+    /// True if the pod is tried again: room comes when other pods go, and a node takes pods again. Any other reason lasts
+    /// until the pod's file or the configuration changes.
+    pub fn is_temporary(&self) -> bool {
+        self.reason == NODE_PORTS || self.reason.starts_with(OUT_OF) || self.is_of_closed_node()
+    }
+
+    /// True if the pod was rejected because the node takes no pods.
+    pub fn is_of_closed_node(&self) -> bool {
+        [NODE_CORDONED, NODE_DRAINED, NODE_SHUTDOWN].contains(&&*self.reason)
     }
 }
 
@@ -460,22 +517,30 @@ mod tests {
     }
 
     #[test]
-    fn a_status_tells_of_its_rejection_and_whether_room_would_mend_it() {
+    fn a_status_tells_of_its_rejection_and_whether_it_is_tried_again() {
         let status = |reason: &str, message: String| PodStatus {
             reason: reason.to_owned(),
             message,
             ..PodStatus::default()
         };
-        for (reason, for_room) in [
+        for (reason, is_temporary) in [
             ("OutOfcpu", true),
             ("OutOfhugepages-2Mi", true),
             ("NodePorts", true),
+            (NODE_CORDONED, true),
+            (NODE_DRAINED, true),
+            (NODE_SHUTDOWN, true),
             ("NodeAffinity", false),
             ("AppArmor", false),
         ] {
             let rejection = Rejection::new(reason, "why");
-            assert_eq!(rejection.is_for_room(), for_room, "{reason}");
-            for text in [rejection.text(), rejection.waiting_text()] {
+            assert_eq!(rejection.is_temporary(), is_temporary, "{reason}");
+            let texts = [
+                rejection.text(),
+                rejection.waiting_text(),
+                rejection.held_back_text(),
+            ];
+            for text in texts {
                 let found = Rejection::of(&status(reason, text));
                 assert_eq!(found.as_ref(), Some(&rejection));
             }

@@ -5,6 +5,7 @@ pub mod admission;
 pub mod checkpoint;
 pub mod container_config;
 pub mod controllers;
+pub mod drain;
 pub mod events;
 pub mod eviction;
 pub mod kuberuntime;

@@ -132,6 +132,8 @@ pub trait GarbageCollector: Send {
 pub struct Parts {
     /// The resources of this node that pods may request, as they were at the start.
     pub node: Live<admission::Node>,
+    /// The order under which no pod starts, if there is one.
+    pub closed: Live<Option<admission::Closed>>,
     /// Returns the node's present huge pages in bytes, by resource name.
     pub huge_pages: fn() -> BTreeMap<String, i64>,
     /// The pods that should run.
@@ -336,7 +338,7 @@ impl SyncLoop {
             Event::ImagesChanged => self.parts.handle_images_changed(),
             Event::ObjectsChanged => self.parts.handle_objects_changed(),
             Event::Evicted => self.parts.handle_evicted(),
-            Event::Room => self.parts.admit_waiting(),
+            Event::Room => self.parts.handle_room(),
             Event::SyncTick => self.parts.handle_sync_tick(Moment::now()),
             Event::Housekeeping => self.parts.handle_housekeeping(),
             Event::PauseOver | Event::Stop => {}
@@ -465,6 +467,9 @@ impl Parts {
 
     /// Starts the evicted pods whose wait is over, as if they had been created again.
     fn readmit_evicted(&self, now: Moment) {
+        if self.closed.get().is_some_and(admission::Closed::ends_pods) {
+            return;
+        }
         let due = self.evictions.due(now);
         for pod in due.iter().filter_map(|uid| self.pods.get(uid)) {
             self.dispatch(pod, UpdateKind::Create);
@@ -473,6 +478,12 @@ impl Parts {
         if !due.is_empty() && self.config.all_seen() {
             self.clean_up_workers();
         }
+    }
+
+    /// Starts the pods for which there is room now. The node may take pods again.
+    fn handle_room(&self) {
+        self.readmit_evicted(Moment::now());
+        self.admit_waiting();
     }
 
     fn handle_sync_tick(&self, now: Moment) {
@@ -642,7 +653,7 @@ pub(in crate::pods::sync_loop) mod tests {
         pub(super) ran: Receiver<(String, Phase)>,
         /// The gate. Dropping the gate lets every run end.
         gate: Option<Sender<()>>,
-        dir: tempfile::TempDir,
+        pub(super) dir: tempfile::TempDir,
     }
 
     impl Harness {
@@ -668,6 +679,7 @@ pub(in crate::pods::sync_loop) mod tests {
                     max_pods: 110,
                     ..Default::default()
                 }),
+                closed: Live::default(),
                 huge_pages: Default::default,
                 pods: Arc::default(),
                 workers,

@@ -74,6 +74,9 @@ pub trait Node {
     /// Returns the time zones of the node.
     fn zones(&self) -> &Zones;
 
+    /// True if pods may start on the node: it is not cordoned, drained or shutting down.
+    fn takes_pods(&self) -> bool;
+
     /// Returns a new UID for a pod.
     fn new_uid(&self) -> PodUid;
 }

@@ -26,7 +26,8 @@ use podprobe::engine::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session
 use podprobe::face::server::containers::ContainerName;
 use podprobe::face::server::health::Check;
 use podprobe::face::server::protocol::{
-    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
+    ConditionSet, DeleteTarget, Deleted, DrainRequest, NodeOrders, PauseTarget, ProbeTarget,
+    RestartTarget, UncordonRequest,
 };
 use podprobe::face::server::{
     self, ContainerFiles, Containers, Health, Metrics, Registry, RequestError, Requests, Resources,
@@ -250,6 +251,22 @@ impl Requests for Fake {
                 file: "/etc/podprobe/pods/web.json".into(),
             }),
         }
+    }
+
+    fn node_orders(&self) -> NodeOrders {
+        unimplemented!()
+    }
+
+    fn cordon(&self) -> Result<NodeOrders, RequestError> {
+        unimplemented!()
+    }
+
+    fn uncordon(&self, _: &UncordonRequest) -> Result<NodeOrders, RequestError> {
+        unimplemented!()
+    }
+
+    fn drain(&self, _: &DrainRequest) -> Result<NodeOrders, RequestError> {
+        unimplemented!()
     }
 
     fn change_workload(&self, request: &ChangeRequest) -> Result<Changed, RequestError> {

@@ -177,6 +177,39 @@ fn an_uninstallation_ends_the_pods_first() {
     });
 }
 
+/// Also the pods of workloads, whose controllers would make others, and those that a drain has ended.
+#[test]
+fn an_uninstallation_ends_workloads_and_what_a_drain_holds() {
+    for is_drained in [false, true] {
+        on(RuntimeChoice::Embedded, |node| {
+            let mut day = Day::begin(node);
+            let root = node.layout.root().to_owned();
+            day.put("web", day.pod("web", FOREVER, json!({})));
+            let mut pod = day.pod("shop", FOREVER, json!({}));
+            let template =
+                json!({"metadata": {"labels": {"app": "shop"}}, "spec": pod["spec"].take()});
+            let shop = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "shop"},
+                "spec": {"selector": {"matchLabels": {"app": "shop"}}, "template": template}});
+            day.put("shop", shop);
+            day.check_starts("web", 1);
+            day.check_starts("shop", 1);
+            if is_drained {
+                day.says(&["drain", "--timeout", "60s"]);
+                assert!(day.processes().is_empty());
+            }
+            day.terminate();
+            fs::write(node.layout.config_file(), "{\"network\": \"none\"}").unwrap();
+            says(&root, &["uninstall", "--timeout", "30s"]);
+            let left: Vec<PathBuf> = tree(&root)
+                .into_iter()
+                .filter(|path| !path.is_dir())
+                .collect();
+            assert_eq!(left, [""; 0].map(PathBuf::from));
+            node.layout.make_directories().unwrap();
+        });
+    }
+}
+
 /// The services are right in the eyes of those who read them.
 #[test]
 fn services_are_well_formed() {
@@ -193,16 +226,19 @@ fn services_are_well_formed() {
     let systemd = install("systemd");
     if has("systemd-analyze", "systemd") {
         // Its program and its manual are below another root.
-        let unit = fs::read_to_string(systemd.join(UNIT)).unwrap();
-        let unit = unit.replace("/usr/local/bin/podprobe", PROGRAM);
-        let unit = unit.replace("Documentation=man:podprobe(8)\n", "");
-        let at = dir.path().join("podprobe.service");
-        fs::write(&at, unit).unwrap();
+        let units = ["podprobe.service", "podprobe-shutdown.service"].map(|name| {
+            let unit = fs::read_to_string(systemd.join(UNIT).with_file_name(name)).unwrap();
+            let unit = unit.replace("/usr/local/bin/podprobe", PROGRAM);
+            let unit = unit.replace("Documentation=man:podprobe(8)\n", "");
+            let at = dir.path().join(name);
+            fs::write(&at, unit).unwrap();
+            at
+        });
         let mut verify = Command::new("systemd-analyze");
         let verified = verify
             .arg("verify")
             .arg("--man=no")
-            .arg(&at)
+            .args(units)
             .output()
             .unwrap();
         let said = String::from_utf8(verified.stderr).unwrap();

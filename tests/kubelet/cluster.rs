@@ -386,6 +386,47 @@ fn an_evicted_pod_stays_as_it_ended() {
     });
 }
 
+/// Pods of the API server end as a kubelet ends them, and static ones come back. A cordon is the scheduler's.
+#[test]
+fn a_shutdown_fails_the_pods_of_the_api_server_and_the_node_is_not_ready() {
+    in_a_cluster(|server, mut day| {
+        create(server, &day, "app", HEEDS_TERM);
+        day.put("agent", day.pod("agent", FOREVER, json!({})));
+        wait_ready(server, "app");
+        day.wait_ready("agent");
+        for verb in ["cordon", "drain", "uncordon"] {
+            let said = day.says(&[verb]);
+            let way_out =
+                format!("the node belongs to a cluster; ask there: kubectl {verb} {NODE}");
+            assert!(said.contains(&way_out), "{said}");
+        }
+        let said = day.says(&["drain", "--for-shutdown"]);
+        assert!(said.ends_with("node/edge drained\n"), "{said}");
+        let app = server.wait_for_pod("app", |pod| pod["status"]["phase"] == "Failed");
+        assert_eq!(app["status"]["reason"], "Terminated");
+        let message = "Pod was terminated in response to imminent node shutdown.";
+        assert_eq!(app["status"]["message"], message);
+        let disrupted = condition(&app, "DisruptionTarget");
+        assert_eq!(
+            (&disrupted["status"], &disrupted["reason"]),
+            (&json!("True"), &json!("TerminationByKubelet"))
+        );
+        wait_until("the node to be not ready", || {
+            let node = server.get("nodes", "", NODE).unwrap();
+            let ready = condition(&node, "Ready");
+            ready["status"] == "False" && ready["message"] == "node is shutting down"
+        });
+        day.cut_power();
+        day.start();
+        day.wait_ready("agent");
+        wait_until("the node to be ready", || {
+            is_ready(&server.get("nodes", "", NODE).unwrap())
+        });
+        day.check_starts("app", 1);
+        end(server, day);
+    });
+}
+
 #[test]
 fn a_pod_over_its_deadline_fails_when_nothing_of_it_runs_any_more() {
     in_a_cluster(|server, day| {

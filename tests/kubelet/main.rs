@@ -7,6 +7,7 @@ mod cluster_ephemeral;
 mod cluster_objects;
 mod cluster_resize;
 mod day;
+mod drain;
 mod eviction;
 mod field_manifests;
 mod hooks;

@@ -175,6 +175,13 @@ impl<'a> Day<'a> {
         assert!(checkpoint.contains(&boot), "{checkpoint}");
         let of_another_boot = checkpoint.replace(&boot, "another-boot");
         fs::write(self.node.layout.checkpoint(), of_another_boot).unwrap();
+        let pods = fs::read_dir(self.node.layout.lib_dir().join("pods"));
+        for pod in pods.into_iter().flatten().flatten() {
+            let mark = pod.path().join("evicted.json");
+            if let Ok(text) = fs::read_to_string(&mark) {
+                fs::write(mark, text.replace(&boot, "another-boot")).unwrap();
+            }
+        }
     }
 
     /// SIGTERM; how it ended and after how long.

@@ -13,7 +13,7 @@ use super::workloads::{self, Written};
 use crate::api::objects::{ObjectKey, ObjectKind};
 use crate::api::source::{SEEN_ANNOTATION, SOURCE_ANNOTATION};
 use crate::api::status::PodPhase;
-use crate::api::{PodOrigin, decode};
+use crate::api::{PodOrigin, PodStatus, decode};
 use crate::base::clock::{Moment, Time};
 use crate::cli::client::Client;
 use crate::cli::columns;
@@ -24,7 +24,7 @@ use crate::face::views::findings::of_pod;
 use crate::face::views::{PodView, Snapshot};
 use crate::pods::admission::Rejection;
 use crate::pods::sources::FileProblem;
-use crate::pods::status::DELETED;
+use crate::pods::status::{DELETED, is_of_ended};
 use crate::workloads::view::WorkloadList;
 
 /// The longest time that the daemon may take to read a file. The daemon usually reads a file at once, because the
@@ -174,15 +174,21 @@ fn all_listed(keys: &[ObjectKey], client: &mut Client) -> Result<bool, CliError>
     Ok(true)
 }
 
+/// Tells whether the pod starts only when the node takes pods again.
+fn waits_for_the_node(status: &PodStatus) -> bool {
+    Rejection::of(status).is_some_and(|why| why.is_of_closed_node()) || is_of_ended(status)
+}
+
 fn state(pod: &PodView) -> Progress {
     let status = &pod.status;
     match status.phase {
         _ if status.reason == DELETED => {
             Progress::Never("it was deleted, and stays so until its file changes".into())
         }
+        PodPhase::Pending if waits_for_the_node(status) => Progress::Never(status.message.clone()),
         PodPhase::Succeeded => Progress::Done("has completed"),
         // The pod starts when the node has room again.
-        PodPhase::Failed if Rejection::of(status).is_some_and(|why| why.is_for_room()) => {
+        PodPhase::Failed if Rejection::of(status).is_some_and(|why| why.is_temporary()) => {
             Progress::NotYet
         }
         PodPhase::Failed => Progress::Never(format!("{} {}", status.reason, status.message)),

@@ -20,7 +20,7 @@ use super::args::{self, ALL_NAMESPACES, NAMESPACE, ROOT, Raw, SELECTOR};
 use super::client::Client;
 use super::columns::{self, string_map};
 use super::error::CliError;
-use super::problems::write_stalled;
+use super::problems::write_node_lines;
 use super::selector::Selector;
 use super::{human, kinds, names, services, tabwriter, workload_names};
 use crate::base::clock::Time;
@@ -121,7 +121,7 @@ pub fn run(describe: &Describe, out: &mut dyn Write, err: &mut dyn Write) -> Res
     }
     out.write_all(texts.join("\n\n").as_bytes())?;
     out.flush()?;
-    write_stalled(&snapshot, err)?;
+    write_node_lines(&snapshot, err)?;
     let without_pod = snapshot
         .problems
         .iter()

@@ -9,7 +9,7 @@ use crate::base::clock::Time;
 use crate::cli::args::Raw;
 use crate::cli::client::Client;
 use crate::cli::error::CliError;
-use crate::cli::problems::{problem_lines, write_stalled};
+use crate::cli::problems::{problem_lines, write_node_lines};
 use crate::cli::workload_names::Asked;
 
 /// The arguments of `describe` with a kind of workload.
@@ -57,7 +57,7 @@ pub(super) fn run(
     }
     out.write_all(texts.join("\n\n").as_bytes())?;
     out.flush()?;
-    write_stalled(&snapshot, err)?;
+    write_node_lines(&snapshot, err)?;
     if lacking.is_empty() {
         return Ok(());
     }

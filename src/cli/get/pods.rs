@@ -15,7 +15,7 @@ use crate::base::clock::Time;
 use crate::cli::columns::{self, Row, visible};
 use crate::cli::error::CliError;
 use crate::cli::names::{self, NameError};
-use crate::cli::problems::{problem_lines, stalled_line};
+use crate::cli::problems::{node_lines, problem_lines};
 use crate::cli::terminal::one_line;
 use crate::face::views::{PodView, Snapshot};
 use crate::pods::sources::FileProblem;
@@ -56,7 +56,7 @@ pub fn find(get: &Get, snapshot: &Snapshot, now: Time) -> Result<Found, CliError
         .iter()
         .map(|problem| refused_item(problem))
         .collect();
-    found.notes.extend(stalled_line(snapshot));
+    found.notes.extend(node_lines(snapshot));
     // If names are given, only problems in the files of those pods are shown.
     let asked = |file: &str| get.names.is_empty() || shown.iter().any(|p| p.file == file);
     found.notes.extend(problem_lines(snapshot, asked));

@@ -16,7 +16,7 @@ use crate::base::clock::Time;
 use crate::cli::client::Client;
 use crate::cli::error::CliError;
 use crate::cli::human;
-use crate::cli::problems::{problem_lines, stalled_line};
+use crate::cli::problems::{node_lines, problem_lines};
 use crate::face::views::Snapshot;
 use crate::face::views::workloads::{
     completions, full_name, job_word, kind, labels_text, name, namespace, number, or_none,
@@ -41,7 +41,7 @@ pub(super) fn noted(
     list: &WorkloadList,
     snapshot: &Snapshot,
 ) -> Found {
-    found.notes.extend(stalled_line(snapshot));
+    found.notes.extend(node_lines(snapshot));
     let is_shown = |view: &&WorkloadView| {
         let mut items = found.items.iter();
         items.any(|i| {

@@ -75,6 +75,11 @@ impl InitSystem {
     }
 }
 
+/// True if the run levels of a SysV init are kept by Debian's update-rc.d. Its init starts nothing that only has a link.
+pub fn has_update_rc(root: &Path) -> bool {
+    root.join("usr/sbin/update-rc.d").exists()
+}
+
 /// Finds the directories of run levels of a SysV init, such as `etc/rc2.d`, and the directory `etc/init.d` if a BusyBox init
 /// starts what begins with S there.
 pub fn run_levels(root: &Path) -> Vec<PathBuf> {

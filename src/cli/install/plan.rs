@@ -8,13 +8,14 @@ use super::init_system::InitSystem;
 use super::step::Step;
 
 const UNIT: &str = include_str!("../../../config/init/podprobe.service");
+const SHUTDOWN_UNIT: &str = include_str!("../../../config/init/podprobe-shutdown.service");
 const OPENRC: &str = include_str!("../../../config/init/podprobe.openrc");
 const SYSV: &str = include_str!("../../../config/init/podprobe.sysv");
 /// Place in a service where the path of the program belongs.
 const PROGRAM: &str = "@PROGRAM@";
 
-/// The unit of systemd.
-const UNIT_PATH: &str = "/etc/systemd/system/podprobe.service";
+/// The directory of systemd's units.
+const UNITS: &str = "/etc/systemd/system";
 /// The service of OpenRC, and the script of a SysV init.
 const SCRIPT_PATH: &str = "/etc/init.d/podprobe";
 
@@ -28,6 +29,8 @@ pub struct Place {
     pub init: InitSystem,
     /// The directories of run levels that a SysV init has, relative to the root.
     pub run_levels: Vec<PathBuf>,
+    /// True if the run levels of a SysV init are kept by Debian's update-rc.d.
+    pub has_update_rc: bool,
     /// True if the service is started.
     pub starts: bool,
 }
@@ -41,6 +44,11 @@ pub struct Texts {
 }
 
 impl Place {
+    /// True if the node itself gets podprobe, and not an image of a node.
+    fn is_live(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
     fn program(&self) -> PathBuf {
         self.prefix.join("bin/podprobe")
     }
@@ -82,11 +90,14 @@ pub fn steps(place: &Place, texts: Texts) -> Vec<Step> {
     let link = |at: &str, to: &str| Step::Link(at.into(), to.into());
     match place.init {
         InitSystem::Systemd => {
-            let wanted = "/etc/systemd/system/multi-user.target.wants/podprobe.service";
-            steps.extend([
-                place.service(UNIT, UNIT_PATH, 0o644),
-                link(wanted, UNIT_PATH),
-            ]);
+            for (unit, text) in [
+                ("podprobe.service", UNIT),
+                ("podprobe-shutdown.service", SHUTDOWN_UNIT),
+            ] {
+                let path = format!("{UNITS}/{unit}");
+                let wanted = format!("{UNITS}/multi-user.target.wants/{unit}");
+                steps.extend([place.service(text, &path, 0o644), link(&wanted, &path)]);
+            }
         }
         InitSystem::Openrc => {
             let wanted = "/etc/runlevels/default/podprobe";
@@ -97,8 +108,12 @@ pub fn steps(place: &Place, texts: Texts) -> Vec<Step> {
         }
         InitSystem::Sysv => {
             steps.push(place.service(SYSV, SCRIPT_PATH, 0o755));
-            let links = place.run_levels.iter().map(|dir| in_run_level(dir));
-            steps.extend(links);
+            if place.is_live() && place.has_update_rc {
+                steps.push(run(&["update-rc.d", "podprobe", "defaults"]));
+            } else {
+                let links = place.run_levels.iter().map(|dir| in_run_level(dir));
+                steps.extend(links);
+            }
         }
         InitSystem::None => {}
     }
@@ -128,6 +143,7 @@ fn start(init: InitSystem) -> Vec<Step> {
         InitSystem::Systemd => vec![
             run(&["systemctl", "daemon-reload"]),
             run(&["systemctl", "restart", "podprobe.service"]),
+            run(&["systemctl", "start", "podprobe-shutdown.service"]),
         ],
         InitSystem::Openrc => vec![run(&["rc-service", "podprobe", "restart"])],
         InitSystem::Sysv => vec![run(&[SCRIPT_PATH, "restart"])],
@@ -138,7 +154,11 @@ fn start(init: InitSystem) -> Vec<Step> {
 /// Returns the commands that stop the service.
 pub fn stop(init: InitSystem) -> Vec<Step> {
     match init {
-        InitSystem::Systemd => vec![run(&["systemctl", "stop", "podprobe.service"])],
+        // The daemon goes first, so that the end of the other one ends no pod.
+        InitSystem::Systemd => vec![
+            run(&["systemctl", "stop", "podprobe.service"]),
+            run(&["systemctl", "stop", "podprobe-shutdown.service"]),
+        ],
         InitSystem::Openrc => vec![run(&["rc-service", "--ifstarted", "podprobe", "stop"])],
         InitSystem::Sysv => vec![run(&[SCRIPT_PATH, "stop"])],
         InitSystem::None => Vec::new(),
@@ -146,8 +166,9 @@ pub fn stop(init: InitSystem) -> Vec<Step> {
 }
 
 /// Returns the commands after the service's files are gone.
-pub fn forget(init: InitSystem) -> Vec<Step> {
+pub fn forget(init: InitSystem, has_update_rc: bool) -> Vec<Step> {
     match init {
+        InitSystem::Sysv if has_update_rc => vec![run(&["update-rc.d", "podprobe", "remove"])],
         InitSystem::Systemd => vec![run(&["systemctl", "daemon-reload"])],
         InitSystem::Openrc | InitSystem::Sysv | InitSystem::None => Vec::new(),
     }
@@ -163,6 +184,11 @@ pub fn next(place: &Place) -> String {
         (_, true) => {
             "podprobe runs; put pod files into /etc/podprobe/pods, and ask 'podprobe status'".into()
         }
+        // It cannot be run in an image of another processor.
+        (InitSystem::Sysv, false) if place.has_update_rc && !place.is_live() => format!(
+            "run 'chroot {} update-rc.d podprobe defaults', and podprobe starts at the next boot",
+            place.root.display()
+        ),
         (_, false) => "podprobe starts at the next boot".into(),
     }
 }
@@ -177,6 +203,7 @@ mod tests {
             prefix: "/opt/pp".into(),
             init,
             run_levels: ["etc/rc2.d", "etc/rc6.d"].map(PathBuf::from).into(),
+            has_update_rc: false,
             starts,
         };
         let texts = Texts {
@@ -209,8 +236,11 @@ mod tests {
             [
                 "/etc/systemd/system/podprobe.service 644",
                 "/etc/systemd/system/multi-user.target.wants/podprobe.service -> /etc/systemd/system/podprobe.service",
+                "/etc/systemd/system/podprobe-shutdown.service 644",
+                "/etc/systemd/system/multi-user.target.wants/podprobe-shutdown.service -> /etc/systemd/system/podprobe-shutdown.service",
                 "systemctl daemon-reload",
                 "systemctl restart podprobe.service",
+                "systemctl start podprobe-shutdown.service",
             ]
         );
         assert_eq!(
@@ -257,6 +287,34 @@ mod tests {
                 "/opt/pp/share/man/man8/podprobe.8",
             ]
         );
+    }
+
+    #[test]
+    fn where_update_rc_d_keeps_the_links_it_is_asked_on_the_node_itself() {
+        let place = |root: &str| Place {
+            root: root.into(),
+            prefix: "/usr/local".into(),
+            init: InitSystem::Sysv,
+            run_levels: vec!["etc/rc2.d".into()],
+            has_update_rc: true,
+            starts: false,
+        };
+        let texts = || Texts {
+            completions: Default::default(),
+            manual: String::new(),
+        };
+        let is_asked = |step: &Step| *step == run(&["update-rc.d", "podprobe", "defaults"]);
+        let is_link = |step: &Step| matches!(step, Step::Link(..));
+        let of = |root: &str| {
+            let steps = steps(&place(root), texts());
+            (steps.iter().any(is_asked), steps.iter().any(is_link))
+        };
+        assert_eq!([of("/"), of("/image")], [(true, false), (false, true)]);
+        let then = "run 'chroot /image update-rc.d podprobe defaults', and podprobe starts at the next boot";
+        assert_eq!(next(&place("/image")), then);
+        let last = forget(InitSystem::Sysv, true);
+        assert_eq!(last, [run(&["update-rc.d", "podprobe", "remove"])]);
+        assert_eq!(forget(InitSystem::Sysv, false), []);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::super::error::CliError;
 use super::super::run;
 use super::record::Installed;
 use super::step::{below, beside};
-use super::{DRY_RUN, plan};
+use super::{DRY_RUN, init_system, plan};
 use crate::base::clock::{go_duration, parse_go_duration};
 use crate::base::paths::Layout;
 use crate::base::remove_tree::remove_tree;
@@ -99,7 +99,7 @@ fn uninstall(raw: &Raw, out: &mut dyn Write) -> Result<ExitCode, CliError> {
         writeln!(out, "removed {}", path.display())?;
     }
     if is_live {
-        for step in plan::forget(installed.init) {
+        for step in plan::forget(installed.init, init_system::has_update_rc(&root)) {
             writeln!(out, "{}", step.carry_out(&root, &mut none)?)?;
         }
     }

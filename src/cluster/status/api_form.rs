@@ -55,7 +55,12 @@ pub(super) fn items<'a>(
 /// True if the condition is set by the node alone.
 pub(super) fn is_owned(condition: &Value) -> bool {
     let type_ = condition["type"].as_str().unwrap_or_default();
-    is_kubelets(type_) && type_ != "DisruptionTarget"
+    is_kubelets(type_) && !is_shared(condition)
+}
+
+/// True if the condition is set by the node and by the control plane.
+pub(super) fn is_shared(condition: &Value) -> bool {
+    condition["type"] == "DisruptionTarget"
 }
 
 /// Brings the conditions into the API server's form. The key goes with the last condition: the API server fails on an
@@ -64,7 +69,7 @@ fn conditions(form: &mut Object, generation: Option<i64>) {
     let Some(list) = form.get_mut("conditions").and_then(Value::as_array_mut) else {
         return;
     };
-    list.retain(is_owned);
+    list.retain(|condition| is_owned(condition) || is_shared(condition));
     if list.is_empty() {
         form.remove("conditions");
         return;

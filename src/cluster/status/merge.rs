@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::api_form::{is_owned, items};
+use super::api_form::{is_owned, is_shared, items};
 use super::{Object, PodView, WorkerStage, is_terminal};
 use crate::api::pod::{PodSpec, RestartPolicy};
 use crate::base::clock::Time;
@@ -143,10 +143,14 @@ fn last_phase(spec: &PodSpec, form: &Object) -> &'static str {
 }
 
 /// Puts the conditions of others before those of the node, and keeps the scheduler's condition. At a terminal phase the
-/// pod is not ready, whatever the node's status says.
+/// pod is not ready, whatever the node's status says. A condition that the node shares with others is sent with a terminal
+/// phase alone, as by a kubelet.
 fn merge_conditions(form: &mut Object, present: &Object, terminal: Option<&str>, now: Time) {
     let before = present.get("conditions").and_then(Value::as_array);
     let before = before.map_or(&[][..], Vec::as_slice);
+    if let Some(Value::Array(own)) = form.get_mut("conditions") {
+        own.retain(|c| terminal.is_some() || !is_shared(c));
+    }
     for condition in items(form, "conditions") {
         let type_ = condition.get("type").cloned().unwrap_or_default();
         let before = before.iter().find(|c| c["type"] == type_);
@@ -157,10 +161,16 @@ fn merge_conditions(form: &mut Object, present: &Object, terminal: Option<&str>,
         }
         fill_in(condition, before, now);
     }
-    let mut all: Vec<Value> = before.iter().filter(|c| !is_owned(c)).cloned().collect();
-    if let Some(Value::Array(own)) = form.remove("conditions") {
-        all.extend(own);
-    }
+    let own = match form.remove("conditions") {
+        Some(Value::Array(own)) => own,
+        _ => Vec::new(),
+    };
+    let is_of_others = |c: &&Value| {
+        let is_own = own.iter().any(|own| own["type"] == c["type"]);
+        !(is_owned(c) || is_shared(c) && is_own)
+    };
+    let mut all: Vec<Value> = before.iter().filter(is_of_others).cloned().collect();
+    all.extend(own);
     let scheduled = |c: &&Value| c["type"] == "PodScheduled";
     if !all.iter().any(|c| scheduled(&c)) {
         all.extend(before.iter().find(scheduled).cloned());

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use thiserror::Error;
 
 use super::values::ValueError;
 use crate::api::decode::ConfigurationError;
+use crate::base::clock::go_duration;
 
 /// The configuration cannot be used. The text is one sentence with file, line, column, key and the allowed values.
 #[derive(Debug, Error)]
@@ -53,6 +55,18 @@ pub enum SettingsError {
         "maxParallelImagePulls cannot be larger than 1 unless serializeImagePulls is set to false"
     )]
     ParallelPulls,
+    /// Critical pods get more of the time of a shutdown than there is.
+    #[error(
+        "shutdownGracePeriodCriticalPods is a part of shutdownGracePeriod, and {} is more than {}: set one of them, or both",
+        go_duration(*critical),
+        go_duration(*all)
+    )]
+    ShutdownPeriods {
+        /// The value of shutdownGracePeriodCriticalPods.
+        critical: Duration,
+        /// The value of shutdownGracePeriod.
+        all: Duration,
+    },
     /// The configuration names a certificate without its key, or a key without its certificate.
     #[error(
         "tlsCertFile and tlsPrivateKeyFile belong together: set both, or neither, and the server makes a pair of its own"

@@ -14,8 +14,8 @@ use super::values::{
     check_node_name, domain, gc_age, headers, hosts, log_files, log_size, max_pods, network_choice,
     node_labels, node_name_or_empty, on_progress_deadline, parallel_pulls, path_or_none, paths,
     percent, pids_limit, pod_url, port_or_none, proxy_mode, ranges, restart_period,
-    review_lifetime, runtime, runtime_classes, swap_behavior, sync_frequency, sysctl_patterns,
-    taints,
+    review_lifetime, runtime, runtime_classes, shutdown_period, swap_behavior, sync_frequency,
+    sysctl_patterns, taints,
 };
 use super::{AuthorizationMode, Overrides, Settings};
 use crate::api::cidr::Cidr;
@@ -127,6 +127,10 @@ pub(super) struct File {
     runtime_classes: Option<BTreeMap<String, RuntimeChoice>>,
     allow_unfiltered_devices: Option<bool>,
     load_app_armor_profile: Option<bool>,
+    #[serde(deserialize_with = "shutdown_period")]
+    shutdown_grace_period: Option<Duration>,
+    #[serde(deserialize_with = "shutdown_period")]
+    shutdown_grace_period_critical_pods: Option<Duration>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -227,6 +231,17 @@ impl File {
         let serialize = serialize.unwrap_or(max_parallel.is_none_or(|n| n == 1));
         if serialize && max_parallel.is_some_and(|n| n > 1) {
             return Err(SettingsError::ParallelPulls);
+        }
+        let shutdown = self.shutdown_grace_period;
+        let shutdown = shutdown.unwrap_or(d.shutdown_grace_period);
+        // Without a time for all pods, critical pods have none either.
+        let critical = self.shutdown_grace_period_critical_pods;
+        let of_critical = critical.unwrap_or(d.shutdown_grace_period_critical_pods.min(shutdown));
+        if of_critical > shutdown {
+            return Err(SettingsError::ShutdownPeriods {
+                critical: of_critical,
+                all: shutdown,
+            });
         }
         let port = self.port.unwrap_or(d.port);
         let tls_cert_file = self.tls_cert_file.unwrap_or(d.tls_cert_file);
@@ -345,6 +360,8 @@ impl File {
             load_app_armor_profile: self
                 .load_app_armor_profile
                 .unwrap_or(d.load_app_armor_profile),
+            shutdown_grace_period: shutdown,
+            shutdown_grace_period_critical_pods: of_critical,
             written: None,
             origin: None,
         })

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::api::cidr::Cidr;
 use crate::api::service::DNS_PLACE;
+use crate::base::clock::go_duration;
 use crate::base::http_client::WebUrl;
 use crate::base::json;
 use crate::base::live::Live;
@@ -36,6 +37,7 @@ use crate::net::network::pod_cidrs::PodCidrs;
 use crate::net::network::{NetworkChoice, NetworkSettings};
 use crate::net::proxy::auto::ProxyMode;
 use crate::pods::container_config::{ClusterDns, ResourcePolicy, SwapBehavior};
+use crate::pods::drain::ShutdownGrace;
 use crate::pods::kuberuntime::NodeDns;
 use crate::workloads::{self as controllers, OnDeadline};
 pub use error::{FileError, SettingsError};
@@ -195,6 +197,12 @@ pub struct Settings {
     /// `loadAppArmorProfile`: true if the daemon loads its own profile `podprobe-default` when it starts, and
     /// replaces one of that name ([AppArmor](apparmor.md)).
     pub load_app_armor_profile: bool,
+    /// `shutdownGracePeriod`: the time in which all pods end when the node shuts down ([Cordon,
+    /// drain, shutdown](shutdown.md)); 0s to 1h. With 0s podprobe does nothing at a shutdown.
+    pub shutdown_grace_period: Duration,
+    /// `shutdownGracePeriodCriticalPods`: the part of `shutdownGracePeriod` that critical pods have after the others; at
+    /// most `shutdownGracePeriod`.
+    pub shutdown_grace_period_critical_pods: Duration,
     /// Content of the file as it was read, for clients that ask for the configuration in force. This field has no
     /// key.
     pub written: Option<Arc<Value>>,
@@ -280,6 +288,8 @@ impl Default for Settings {
             runtime_classes: BTreeMap::new(),
             allow_unfiltered_devices: false,
             load_app_armor_profile: false,
+            shutdown_grace_period: Duration::from_secs(30),
+            shutdown_grace_period_critical_pods: Duration::from_secs(10),
             written: None,
             origin: None,
         }
@@ -306,6 +316,14 @@ impl Settings {
             token: self.token_ttl,
             authorized: self.authorized_ttl,
             unauthorized: self.unauthorized_ttl,
+        }
+    }
+
+    /// Returns the times of a shutdown of the node.
+    pub const fn shutdown_grace(&self) -> ShutdownGrace {
+        ShutdownGrace {
+            all: self.shutdown_grace_period,
+            critical: self.shutdown_grace_period_critical_pods,
         }
     }
 
@@ -369,6 +387,8 @@ impl Settings {
         all["nodeIP"] = self.node_ip.to_string().into();
         let single = self.single_process_oom_kill;
         all["singleProcessOOMKill"] = single.unwrap_or_else(|| !is_pure_v2()).into();
+        let critical = self.shutdown_grace_period_critical_pods;
+        all["shutdownGracePeriodCriticalPods"] = go_duration(critical).into();
         all["runtime"] = match &self.runtime {
             RuntimeChoice::Embedded => "embedded".into(),
             RuntimeChoice::Path(runtime) => path(runtime),

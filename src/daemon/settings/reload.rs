@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Origin, SHIPPED, Settings, SettingsError};
 
 /// The keys that change while the daemon runs. All other keys need a restart of the daemon.
-pub const AT_ONCE: [&str; 20] = [
+pub const AT_ONCE: [&str; 22] = [
     "registerWithTaints",
     "syncFrequency",
     "crashLoopBackOff.maxContainerRestartPeriod",
@@ -31,6 +31,8 @@ pub const AT_ONCE: [&str; 20] = [
     "serializeImagePulls",
     "maxParallelImagePulls",
     "registries",
+    "shutdownGracePeriod",
+    "shutdownGracePeriodCriticalPods",
 ];
 
 impl Origin {
@@ -98,6 +100,8 @@ impl Settings {
         settings.serialize_image_pulls = new.serialize_image_pulls;
         settings.max_parallel_image_pulls = new.max_parallel_image_pulls;
         settings.registries = new.registries.clone();
+        settings.shutdown_grace_period = new.shutdown_grace_period;
+        settings.shutdown_grace_period_critical_pods = new.shutdown_grace_period_critical_pods;
         settings.written = Some(Arc::new(values));
         (settings, changes)
     }
@@ -164,6 +168,7 @@ mod tests {
             "memorySwap.swapBehavior" => json!("LimitedSwap"),
             "imageGCHighThresholdPercent" => json!(90),
             "imageGCLowThresholdPercent" => json!(50),
+            "shutdownGracePeriodCriticalPods" => json!("3s"),
             "onProgressDeadline" => json!("rollback"),
             "maxParallelImagePulls" => json!(1),
             "registries" => json!({"pull": false}),

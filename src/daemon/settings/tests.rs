@@ -373,6 +373,32 @@ fn image_pulls_are_serial_unless_a_number_is_given() {
 }
 
 #[test]
+fn critical_pods_have_a_part_of_the_time_of_a_shutdown() {
+    let times = |json: &str| {
+        let settings = resolve(json, "/", &Overrides::default())?;
+        let grace = settings.shutdown_grace();
+        let critical = grace.critical.as_secs();
+        let shown = &settings.in_force()["shutdownGracePeriodCriticalPods"];
+        assert_eq!(*shown, format!("{critical}s"));
+        Ok::<_, String>((grace.all.as_secs(), critical))
+    };
+    assert_eq!(times("{}"), Ok((30, 10)));
+    assert_eq!(times(r#"{"shutdownGracePeriod": "5s"}"#), Ok((5, 5)));
+    assert_eq!(times(r#"{"shutdownGracePeriod": "0s"}"#), Ok((0, 0)));
+    let both = r#"{"shutdownGracePeriod": "50s", "shutdownGracePeriodCriticalPods": "0s"}"#;
+    assert_eq!(times(both), Ok((50, 0)));
+    let error = times(r#"{"shutdownGracePeriodCriticalPods": "31s"}"#).unwrap_err();
+    assert_eq!(
+        error,
+        "shutdownGracePeriodCriticalPods is a part of shutdownGracePeriod, and 31s is more than 30s: set one of them, or both"
+    );
+    check_error(
+        r#"{"shutdownGracePeriod": "61m"}"#,
+        "shutdownGracePeriod: 1h1m0s is out of range: allowed are 0s to 1h0m0s at line 1 column 2",
+    );
+}
+
+#[test]
 fn errors_name_key_place_and_range() {
     check_error(
         "{\n \"syncFrequncy\": \"1s\"}",

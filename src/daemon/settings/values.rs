@@ -203,6 +203,17 @@ pub(super) fn sync_frequency<'de, D: Deserializer<'de>>(
     })
 }
 
+/// The longest time that a shutdown of the node may give its pods.
+const LONGEST_SHUTDOWN: Duration = Duration::from_secs(3600);
+
+pub(super) fn shutdown_period<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<Duration>, D::Error> {
+    checked(d, |t: String| {
+        duration_between(&t, Duration::ZERO, LONGEST_SHUTDOWN)
+    })
+}
+
 pub(super) fn percent<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u8>, D::Error> {
     checked(d, |n: i64| {
         let percent = u8::try_from(n).ok().filter(|n| *n <= 100);

@@ -10,7 +10,8 @@ use super::containers::ContainerName;
 use super::error::{RequestError, SummaryError, Unreachable};
 use super::health::Check;
 use super::protocol::{
-    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
+    ConditionSet, DeleteTarget, Deleted, DrainRequest, NodeOrders, PauseTarget, ProbeTarget,
+    RestartTarget, UncordonRequest,
 };
 use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
@@ -133,6 +134,29 @@ pub trait Requests: Send + Sync {
     /// # Errors
     /// Returns [`RequestError`] if the configuration cannot be used. The old one stays in force then.
     fn reload(&self) -> Result<Vec<String>, RequestError>;
+
+    /// Returns the orders that hold for all pods of the node.
+    fn node_orders(&self) -> NodeOrders;
+
+    /// Lets no new pod start. Returns when the order is on disk.
+    ///
+    /// # Errors
+    /// Returns [`RequestError`] in a cluster, or if the order cannot be written to the disk.
+    fn cordon(&self) -> Result<NodeOrders, RequestError>;
+
+    /// Lets pods start again. Returns when the change is on disk.
+    ///
+    /// # Errors
+    /// Returns [`RequestError`] in a cluster, or if the record of the order stays on the disk.
+    fn uncordon(&self, request: &UncordonRequest) -> Result<NodeOrders, RequestError>;
+
+    /// Ends all pods in order, and lets none start. Returns when the order is on disk. At this time the pods are still
+    /// ending.
+    ///
+    /// # Errors
+    /// Returns [`RequestError`] in a cluster, unless the node shuts down, or if the order cannot be written to the disk or
+    /// no thread can be started.
+    fn drain(&self, request: &DrainRequest) -> Result<NodeOrders, RequestError>;
 
     /// Changes a workload. Returns when the change is on disk.
     ///

@@ -79,6 +79,23 @@ pub enum RequestError {
     /// The daemon was not started from a configuration.
     #[error("this daemon was started without a configuration that it could read again")]
     NoConfiguration,
+    /// The scheduler of the cluster decides which pods the node gets.
+    #[error("the node belongs to a cluster; ask there: kubectl {verb} {node}")]
+    InCluster {
+        /// The verb of kubectl.
+        verb: &'static str,
+        /// The name of the node.
+        node: String,
+    },
+    /// An order for all pods of the node cannot be brought into force.
+    #[error("cannot {what}: {cause}")]
+    NodeOrder {
+        /// The order, such as `drain the node`.
+        what: &'static str,
+        /// The system's error.
+        #[source]
+        cause: io::Error,
+    },
     /// The length of the pause is out of range.
     #[error("a pause lasts from 1s to 168h, not {}", go_duration(*.0))]
     PauseLength(Duration),
@@ -132,6 +149,8 @@ impl RequestError {
             | Self::NotRestarted(_)
             | Self::Configuration(_)
             | Self::NoConfiguration
+            | Self::InCluster { .. }
+            | Self::NodeOrder { .. }
             | Self::PauseLength(_)
             | Self::GracePeriod(_)
             | Self::DeletionNotWritten { .. }

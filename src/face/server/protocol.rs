@@ -91,6 +91,62 @@ pub struct Deleted {
     pub file: String,
 }
 
+/// The body of `POST /podprobe/v1/drain`, which answers with a [`NodeOrders`] as soon as the order is on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DrainRequest {
+    /// The grace period, 0 to 2147483647 seconds; None means each pod's own grace period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_period_seconds: Option<i64>,
+    /// True if the node shuts down: its pods end in the configured time, and start at the next boot.
+    #[serde(default)]
+    pub for_shutdown: bool,
+}
+
+/// The body of `POST /podprobe/v1/uncordon`, which answers with a [`NodeOrders`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct UncordonRequest {
+    /// True if a shutdown is taken back, and not a cordon or a drain.
+    #[serde(default)]
+    pub for_shutdown: bool,
+}
+
+/// The orders that hold for all pods of the node: the answer of `GET /podprobe/v1/node`, and to a request that changes them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeOrders {
+    /// The name of the node.
+    pub node_name: String,
+    /// True if the request has changed something.
+    #[serde(default)]
+    pub changed: bool,
+    /// The order under which no pod starts; None if pods start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed: Option<ClosedBy>,
+    /// True while pods are to end.
+    #[serde(default)]
+    pub is_under_way: bool,
+    /// The pods that have not ended yet, as `name in namespace`.
+    #[serde(default)]
+    pub left: Vec<String>,
+    /// The time in seconds in which the pods of the node end at a shutdown.
+    #[serde(default)]
+    pub shutdown_seconds: u64,
+}
+
+/// The order under which no pod starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ClosedBy {
+    /// The node is cordoned.
+    Cordon,
+    /// The node is drained.
+    Drain,
+    /// The node shuts down.
+    Shutdown,
+}
+
 /// The body of `POST /podprobe/v1/condition`, which answers with a [`ConditionSet`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
@@ -185,6 +241,25 @@ mod tests {
             grace_period_seconds: Some(1),
         };
         check(&delete, r#"{"uid":"u","gracePeriodSeconds":1}"#);
+        let drain = DrainRequest {
+            grace_period_seconds: Some(1),
+            for_shutdown: false,
+        };
+        check(&drain, r#"{"gracePeriodSeconds":1,"forShutdown":false}"#);
+        let uncordon = UncordonRequest { for_shutdown: true };
+        check(&uncordon, r#"{"forShutdown":true}"#);
+        let orders = NodeOrders {
+            node_name: "edge".into(),
+            changed: true,
+            closed: Some(ClosedBy::Drain),
+            is_under_way: true,
+            left: vec!["web in default".into()],
+            shutdown_seconds: 30,
+        };
+        check(
+            &orders,
+            r#"{"nodeName":"edge","changed":true,"closed":"drain","isUnderWay":true,"left":["web in default"],"shutdownSeconds":30}"#,
+        );
         let condition = |status| Condition {
             uid: "u".into(),
             change: ConditionChange {

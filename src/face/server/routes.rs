@@ -14,8 +14,8 @@ use super::containers::{self, ContainerName};
 use super::error::RequestError;
 use super::exchange::Exchange;
 use super::protocol::{
-    Condition, DeleteTarget, MAX_BODY, Pause, PauseTarget, ProbeTarget, RestartTarget, Version,
-    WATCH_CEILING,
+    Condition, DeleteTarget, DrainRequest, MAX_BODY, Pause, PauseTarget, ProbeTarget,
+    RestartTarget, UncordonRequest, Version, WATCH_CEILING,
 };
 use super::response::{HTML, JSON, METRICS, TEXT};
 use super::transport::Transport;
@@ -57,6 +57,7 @@ enum Shown<'a> {
     Watch,
     Services,
     Workloads,
+    NodeOrders,
     History(&'a str),
     Objects(&'a str),
     Files(ContainerName),
@@ -73,6 +74,9 @@ enum Done {
     Condition,
     ChangeWorkload,
     Reload,
+    Cordon,
+    Uncordon,
+    Drain,
 }
 
 enum Joined {
@@ -127,6 +131,10 @@ impl<'a> Route<'a> {
             ["condition"] => Self::Done(Done::Condition),
             ["workload"] => Self::Done(Done::ChangeWorkload),
             ["reload"] => Self::Done(Done::Reload),
+            ["node"] => Self::Shown(Shown::NodeOrders),
+            ["cordon"] => Self::Done(Done::Cordon),
+            ["uncordon"] => Self::Done(Done::Uncordon),
+            ["drain"] => Self::Done(Done::Drain),
             _ => return None,
         })
     }
@@ -208,6 +216,7 @@ fn show(exchange: &mut Exchange<'_>, backend: &dyn Backend, shown: &Shown<'_>) -
         Shown::Watch => watch(exchange, backend),
         Shown::Services => json(exchange, &backend.services()),
         Shown::Workloads => workloads(exchange, backend),
+        Shown::NodeOrders => json(exchange, &backend.node_orders()),
         Shown::History(uid) => json(exchange, &backend.history(&PodUid::from(*uid))),
         Shown::Objects(kind) => objects(exchange, backend, kind),
         Shown::Files(name) if exchange.request.method == "PUT" => {
@@ -256,6 +265,18 @@ fn act(exchange: &mut Exchange<'_>, backend: &dyn Backend, done: &Done) -> io::R
             let ChangeRequest { workload, change } = &request;
             log::info!("audit: {workload}: {change:?} by {client}");
             Ok(changed)
+        }),
+        Done::Cordon => change(exchange, |_: Value| {
+            log::info!("audit: cordon by {client}");
+            backend.cordon()
+        }),
+        Done::Uncordon => change(exchange, |request: UncordonRequest| {
+            log::info!("audit: uncordon by {client}");
+            backend.uncordon(&request)
+        }),
+        Done::Drain => change(exchange, |request: DrainRequest| {
+            log::info!("audit: drain by {client}");
+            backend.drain(&request)
         }),
         Done::Reload => change(exchange, |_: Value| {
             log::info!("audit: reload by {client}");

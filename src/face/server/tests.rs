@@ -15,7 +15,8 @@ use super::containers::ContainerName;
 use super::credentials::tests::{Place, TOKEN, tls_client};
 use super::health::Check;
 use super::protocol::{
-    ConditionSet, DeleteTarget, Deleted, PauseTarget, ProbeTarget, RestartTarget,
+    ConditionSet, DeleteTarget, Deleted, DrainRequest, NodeOrders, PauseTarget, ProbeTarget,
+    RestartTarget, UncordonRequest,
 };
 use super::*;
 use crate::api::PodUid;
@@ -189,6 +190,22 @@ impl Requests for Fake {
 
     fn reload(&self) -> Result<Vec<String>, RequestError> {
         Ok(vec!["c.json: nothing has changed".to_owned()])
+    }
+
+    fn node_orders(&self) -> NodeOrders {
+        unimplemented!()
+    }
+
+    fn cordon(&self) -> Result<NodeOrders, RequestError> {
+        unimplemented!()
+    }
+
+    fn uncordon(&self, _: &UncordonRequest) -> Result<NodeOrders, RequestError> {
+        unimplemented!()
+    }
+
+    fn drain(&self, _: &DrainRequest) -> Result<NodeOrders, RequestError> {
+        unimplemented!()
     }
 
     fn change_workload(&self, request: &ChangeRequest) -> Result<Changed, RequestError> {

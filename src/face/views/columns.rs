@@ -11,7 +11,7 @@ use crate::api::{ContainerStatus, PodStatus};
 use crate::base::clock::Time;
 use crate::base::json;
 use crate::face::views::PodView;
-use crate::pods::status::{DELETED, EVICTED};
+use crate::pods::status::{EVICTED, is_of_ended};
 
 /// A pod's row of `get pods`, as texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -250,12 +250,17 @@ fn has_running(status: &PodStatus) -> bool {
     all.any(|c| c.state.running.is_some())
 }
 
-/// Returns true while a pod is being stopped, because of its file or of `delete`.
+/// Returns true if a person or the node's shutdown has ended the pod.
+fn was_ended(status: &PodStatus) -> bool {
+    is_of_ended(status) && status.reason != EVICTED
+}
+
+/// Returns true while a pod is being stopped, because of its file, of `delete`, or with all pods of the node.
 pub fn is_terminating(view: &PodView) -> bool {
     let status = &view.status;
-    let is_deleted = status.reason == DELETED && has_running(status);
+    let is_stopped = was_ended(status) && has_running(status);
     let is_ending = view.terminating || view.object["metadata"]["deletionTimestamp"].is_string();
-    is_deleted || is_ending && !status.phase.is_terminal()
+    is_stopped || is_ending && !status.phase.is_terminal()
 }
 
 /// Returns the column STATUS: the phase, unless the pod's reason, an init container, or the first container that waits
@@ -270,7 +275,7 @@ pub fn status_word(view: &PodView) -> String {
     } else {
         &status.reason
     };
-    if [EVICTED, DELETED].contains(&status.reason.as_str()) {
+    if is_of_ended(status) {
         return phase.into();
     }
     match counts(view) {
@@ -334,10 +339,10 @@ fn ended(state: &ContainerState) -> Option<String> {
 }
 
 /// Returns true if the pod should run, or has failed to run. Returns false if it is being stopped, has done its work,
-/// or was ended by `delete`.
+/// or was ended by `delete` or with all pods of the node.
 pub fn is_at_work(view: &PodView) -> bool {
     let status = &view.status;
-    !view.terminating && status.phase != PodPhase::Succeeded && status.reason != DELETED
+    !view.terminating && status.phase != PodPhase::Succeeded && !was_ended(status)
 }
 
 /// Returns the contents of a row without the times, because times change all the time.

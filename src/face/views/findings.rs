@@ -27,6 +27,8 @@ pub enum Severity {
     Stalled,
     /// The disk with the daemon's files is full.
     DiskFull,
+    /// No pod starts on the node, by an order.
+    Closed,
     /// A container ends again and again.
     CrashLoop,
     /// A file is refused, and no pod from it runs.
@@ -97,6 +99,9 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
             "podprobe image list shows what takes room; remove something",
         )
     });
+    let closed = snapshot.closed.iter();
+    // The sentence has the way out.
+    let closed = closed.map(|why| finding(Severity::Closed, "podprobe", why, ""));
     let files = snapshot.problems.iter().map(|p| file(snapshot, p));
     let none = PodHistory::default();
     let mut wrong_pods: HashSet<(&str, &str)> = HashSet::new();
@@ -118,6 +123,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let services = services.filter_map(of_service);
     let mut all: Vec<Finding> = stalled
         .chain(disk)
+        .chain(closed)
         .chain(files)
         .chain(pods)
         .chain(facts.workloads.iter().filter_map(workloads::of_workload))

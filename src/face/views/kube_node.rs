@@ -20,6 +20,8 @@ pub struct NodeState<'a> {
     pub os: &'a str,
     /// True if pods can be run and restarted on the node.
     pub is_ready: bool,
+    /// True if no new pods start on the node.
+    pub is_unschedulable: bool,
     /// Processors of the node in thousandths of a processor; 0 means unknown.
     pub cpu_milli: i64,
     /// Memory of the node in bytes, huge pages included; 0 means unknown.
@@ -49,7 +51,8 @@ pub fn write_node(node: &NodeState<'_>, out: &mut String) {
         1,
     );
     let help = "Whether a node can schedule new pods.";
-    gauge(out, "kube_node_spec_unschedulable", help).value(&[("node", node.name)], 0);
+    gauge(out, "kube_node_spec_unschedulable", help)
+        .value(&[("node", node.name)], node.is_unschedulable.into());
     let help = "The condition of a cluster node.";
     let mut family = gauge(out, "kube_node_status_condition", help);
     for (status, is) in [
@@ -119,6 +122,7 @@ mod tests {
             kernel: "6.1.0",
             os: os_name("ID=x\nPRETTY_NAME=\"Some Linux 1\"\n"),
             is_ready: true,
+            is_unschedulable: false,
             cpu_milli: 1500,
             memory: 64 << 20,
             huge_pages: &huge_pages,
@@ -150,11 +154,13 @@ mod tests {
             memory: 0,
             disk: None,
             is_ready: false,
+            is_unschedulable: true,
             ..node
         };
         let mut out = String::new();
         write_node(&unknown, &mut out);
         assert!(!out.contains("resource=\"cpu\"") && !out.contains("resource=\"memory\""));
         assert!(out.contains("condition=\"Ready\",node=\"edge\",status=\"false\"} 1"));
+        assert!(out.contains("kube_node_spec_unschedulable{node=\"edge\"} 1"));
     }
 }

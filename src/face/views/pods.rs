@@ -97,6 +97,9 @@ pub struct Snapshot {
     /// what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
+    /// The sentence about the order under which no pod starts; None if pods start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed: Option<String>,
 }
 
 impl Snapshot {
@@ -117,6 +120,7 @@ impl Snapshot {
             pods,
             problems: update.problems.unwrap_or_else(|| self.problems.clone()),
             stalled: update.stalled,
+            closed: update.closed,
         }
     }
 }
@@ -143,6 +147,9 @@ pub struct SnapshotUpdate {
     /// The sentence of the snapshot about a sync loop that has stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
+    /// The sentence about the order under which no pod starts; None if pods start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed: Option<String>,
 }
 
 impl From<&Snapshot> for SnapshotUpdate {
@@ -156,6 +163,7 @@ impl From<&Snapshot> for SnapshotUpdate {
             gone: Vec::new(),
             problems: Some(to.problems.clone()),
             stalled: to.stalled.clone(),
+            closed: to.closed.clone(),
         }
     }
 }

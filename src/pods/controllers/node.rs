@@ -27,6 +27,8 @@ pub struct NodeView {
     pub name: String,
     /// Resources and labels of the node.
     pub node: Live<admission::Node>,
+    /// The order under which no pod starts, if there is one.
+    pub closed: Live<Option<admission::Closed>>,
     /// Returns the node's present huge pages in bytes, by resource name.
     pub huge_pages: fn() -> BTreeMap<String, i64>,
     /// The pods that should run.
@@ -126,6 +128,10 @@ impl Node for NodeView {
 
     fn zones(&self) -> &Zones {
         self.zones.get_or_init(Zones::of_node)
+    }
+
+    fn takes_pods(&self) -> bool {
+        self.closed.get().is_none()
     }
 
     fn new_uid(&self) -> PodUid {

@@ -126,7 +126,7 @@ impl Readiness {
 /// True if a pod waits for room on the node. For people its phase is Failed, and for controllers it is pending: it starts
 /// when there is room, and a second pod would not help (workloads 2.5).
 fn waits_for_room(status: &PodStatus) -> bool {
-    Rejection::of(status).is_some_and(|why| why.is_for_room())
+    Rejection::of(status).is_some_and(|why| why.is_temporary())
 }
 
 fn texts(record: &PodRecord, field: &str) -> BTreeMap<String, String> {

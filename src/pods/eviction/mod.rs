@@ -1,10 +1,10 @@
 //! Evictions: if a volume of a pod has exceeded its limit, the pod is ended, and starts anew after a delay (the
 //! kubelet's eviction manager, `localStorageEviction`; kubelet-volumes 6; deviations: evicted-pods-come-back). This
 //! module also has the pods that a person has deleted, until the files of these pods change (deviations:
-//! delete-until-changed).
+//! delete-until-changed), and the pods that have ended with all pods of the node (deviations: drained-pods-come-back).
 //!
 //! Invariants: a pod has a mark from the decision to end it until it starts anew or is removed. While the mark is not
-//! over, the pod's status is Failed with reason Evicted or Deleted. The mark is on the disk before anything is stopped,
+//! over, the pod's status has the reason of the mark. The mark is on the disk before anything is stopped,
 //! and removed from the disk before anything starts. So if a daemon is killed in between, the pod is not forgotten and
 //! not ended twice. The functions for the sync loop use only memory. The lock of the marks in memory is not held while
 //! a mark is written to the disk.
@@ -13,6 +13,7 @@ mod mark;
 mod pace;
 mod watch;
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -23,18 +24,20 @@ pub use watch::{Watch, spawn};
 
 use crate::api::identity::content_hash;
 use crate::api::pod::RestartPolicy;
-use crate::api::{Pod, PodUid};
+use crate::api::{Pod, PodSource, PodUid};
 use crate::base::clock::Moment;
 use crate::base::locks::Locked;
 use crate::base::metrics::counters::Counter;
 use crate::base::paths::Layout;
 use crate::pods::actions::{BackOff, BackOffKey};
-use mark::{Deletion, Mark, Stage};
+use crate::pods::status::EndedBy;
+pub use mark::HeldFor;
+use mark::{Deletion, Hold, Mark, Stage};
 
 /// The grace period of an evicted pod, in seconds (the kubelet's `immediateEvictionGracePeriodSeconds`).
 const GRACE_SECONDS: i64 = 1;
 
-/// The evicted and deleted pods.
+/// The evicted, deleted and held pods.
 pub struct Evictions {
     layout: Layout,
     state: Mutex<State>,
@@ -118,11 +121,16 @@ impl Evictions {
         if let Some(mark) = self.lock().marks.get_mut(uid)
             && mark.stage != Stage::Ending
         {
-            mark.stage = Stage::Waiting {
-                since: now,
-                delay: Duration::ZERO,
-            };
+            mark.stage = Stage::no_wait(now);
         }
+    }
+
+    /// Ends the holds for this order: the held pods start again.
+    pub fn release_held(&self, why: HeldFor, now: Moment) {
+        let mut state = self.lock();
+        let marks = state.marks.values_mut();
+        let is_it = |mark: &&mut Mark| mark.hold.as_ref().is_some_and(|hold| hold.why == why);
+        marks.filter(is_it).for_each(|mark| mark.release_hold(now));
     }
 
     /// Compares a deleted pod with the present content of its file. If the content differs from the deleted one, the
@@ -137,10 +145,7 @@ impl Evictions {
         };
         deletion.is_over = deletion.content != content_hash(pod);
         if deletion.is_over && mark.stage == Stage::ForGood {
-            mark.stage = Stage::Waiting {
-                since: now,
-                delay: Duration::ZERO,
-            };
+            mark.stage = Stage::no_wait(now);
         }
     }
 
@@ -192,6 +197,7 @@ impl Evictions {
                     grace,
                     is_over: false,
                 }),
+                hold: None,
             })
         })?;
         // a full channel means that the sync loop already has a message
@@ -199,20 +205,63 @@ impl Evictions {
         Ok(())
     }
 
-    /// Returns the reason and the text of the pod's status, or `None` if the pod has no mark or may start anew.
-    pub fn message(&self, uid: &PodUid, now: Moment) -> Option<(&'static str, String)> {
+    /// Ends a pod with all pods of the node. `grace` is in seconds. `None` means the pod's own grace period. A pod that is
+    /// evicted or deleted already stays so. Returns true if the pod was ending for such an order, and has less time now.
+    pub fn hold(&self, pod: &Pod, why: HeldFor, grace: Option<i64>) -> bool {
+        let uid = pod.uid();
+        let now = Moment::now();
+        let own = pod.spec.termination_grace_period_seconds.unwrap_or(0);
+        let shortens = |hold: &Hold| grace.unwrap_or(own) < hold.grace.unwrap_or(own);
+        let was_ending = Cell::new(false);
+        let done = self.change(uid, |mark, _| {
+            let Some(mark) = mark.filter(|mark| !mark.is_over(now)) else {
+                return Some(Mark::held(Hold {
+                    why,
+                    grace,
+                    comes_back: pod.source() != PodSource::Api,
+                    is_over: false,
+                }));
+            };
+            let mut mark = mark.clone();
+            let hold = mark.hold.as_mut().filter(|hold| shortens(hold))?;
+            hold.grace = grace;
+            was_ending.set(mark.stage == Stage::Ending);
+            was_ending.get().then_some(mark)
+        });
+        if let Err(e) = done {
+            said(uid, &e);
+        }
+        // a full channel means that the sync loop already has a message
+        let _ = self.wake.try_send(());
+        was_ending.get()
+    }
+
+    /// Returns what ends the pod or has ended it, or `None` if the pod has no mark or may start anew.
+    pub fn ended_by(&self, uid: &PodUid, now: Moment) -> Option<EndedBy> {
         let state = self.lock();
-        let mark = state.marks.get(uid).filter(|mark| !mark.is_over(now));
-        mark.map(|mark| (mark.reason(), mark.message.clone()))
+        let mark = state.marks.get(uid).filter(|mark| !mark.is_over(now))?;
+        Some(EndedBy {
+            reason: mark.reason(),
+            message: mark.message.clone(),
+            comes_back: mark.hold.as_ref().is_some_and(|hold| hold.comes_back),
+        })
+    }
+
+    /// True if the pod is held, and keeps its volumes for its next start.
+    pub fn keeps_volumes(&self, uid: &PodUid) -> bool {
+        let state = self.lock();
+        let hold = state.marks.get(uid).and_then(|mark| mark.hold.as_ref());
+        hold.is_some_and(|hold| hold.comes_back)
     }
 
     /// Returns the grace period of a pod in seconds, which is `own` if the pod is not evicted or deleted.
     pub fn grace(&self, uid: &PodUid, own: i64, now: Moment) -> i64 {
         let state = self.lock();
         let mark = state.marks.get(uid).filter(|mark| !mark.is_over(now));
-        match mark.map(|mark| &mark.deletion) {
-            Some(Some(deletion)) => deletion.grace.unwrap_or(own),
-            Some(None) => own.min(GRACE_SECONDS),
+        match mark.map(|mark| (&mark.deletion, &mark.hold)) {
+            Some((Some(deletion), _)) => deletion.grace.unwrap_or(own),
+            Some((None, Some(hold))) => hold.grace.unwrap_or(own),
+            Some((None, None)) => own.min(GRACE_SECONDS),
             None => own,
         }
     }
@@ -223,12 +272,17 @@ impl Evictions {
         let uid = pod.uid();
         let done = self.change(uid, |mark, back_off| {
             let mut mark = mark.filter(|m| m.stage == Stage::Ending)?.clone();
+            if let Some(hold) = &mark.hold {
+                mark.stage = match (hold.comes_back, hold.is_over) {
+                    (false, _) => Stage::ForGood,
+                    (true, false) => Stage::Held,
+                    (true, true) => Stage::no_wait(now),
+                };
+                return Some(mark);
+            }
             let is_over = mark.deletion.as_ref().map(|d| d.is_over);
             mark.stage = match (is_over, pod.spec.restart_policy) {
-                (Some(true), _) => Stage::Waiting {
-                    since: now,
-                    delay: Duration::ZERO,
-                },
+                (Some(true), _) => Stage::no_wait(now),
                 (Some(false), _) | (None, RestartPolicy::Never) => Stage::ForGood,
                 // A controller makes another pod, on this node or in the cluster, and this one stays as it ended.
                 (None, _) if !pod.source().is_static() => Stage::ForGood,
@@ -251,24 +305,29 @@ impl Evictions {
         mark.map(Mark::cause)
     }
 
-    /// Removes the mark of a pod that starts anew.
+    /// Removes the mark of a pod that starts anew. Returns false if the pod must end, because another order has come.
     ///
     /// # Errors
     /// Returns the disk's error if the mark stays on the disk. The next daemon would then end the pod.
-    pub fn begin_anew(&self, uid: &PodUid, now: Moment) -> std::io::Result<()> {
+    pub fn begin_anew(&self, uid: &PodUid, now: Moment) -> std::io::Result<bool> {
         let _writing = self.writing();
+        // An order may have come since the mark was found to be over.
+        if self.is_evicted(uid, now) {
+            return Ok(false);
+        }
         mark::remove(&self.layout.eviction(uid))?;
         let mut state = self.lock();
         if let Some(Mark {
             stage: Stage::Waiting { since, .. },
             deletion: None,
+            hold: None,
             ..
         }) = state.marks.remove(uid)
         {
             // the delay after the next eviction of the pod is longer
             let _ = state.back_off.start(&BackOffKey::of_pod(uid), since, now);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Removes the mark of a pod that was removed, or that had ended by itself before its eviction.

@@ -49,7 +49,7 @@ impl Node {
     fn seen(&self, now: u64) -> (bool, bool, bool) {
         let (e, uid, now) = (&self.evictions, UID.into(), at(now));
         let is_evicted = e.is_evicted(&uid, now);
-        assert_eq!(e.message(&uid, now).is_some(), is_evicted);
+        assert_eq!(e.ended_by(&uid, now).is_some(), is_evicted);
         assert_eq!(e.over(&uid, now).is_some(), !e.due(now).is_empty());
         (
             is_evicted,
@@ -194,11 +194,14 @@ fn delete(node: &Node, grace: Option<i64>) {
 #[test]
 fn a_deleted_pod_stays_so_until_its_file_changes_whatever_happens_to_the_daemon() {
     let mut node = Node::new();
-    let is = |reason: &'static str| Some((reason, "gone. ".to_owned()));
+    let is_deleted = |node: &Node| {
+        let by = node.evictions.ended_by(&UID.into(), at(100)).unwrap();
+        (by.reason, by.message.as_str(), by.comes_back) == ("Deleted", "gone. ", false)
+    };
     delete(&node, None);
     for _ in 0..2 {
         assert_eq!(node.seen(100), (true, true, false));
-        assert_eq!(node.evictions.message(&UID.into(), at(100)), is("Deleted"));
+        assert!(is_deleted(&node));
         node.crash();
     }
     node.evictions.ended(&with_image("a"), at(101));
@@ -253,8 +256,8 @@ fn a_deleted_pod_has_the_grace_that_the_person_gives_and_is_not_evicted() {
     delete(&node, None);
     node.evictions.evict(&UID.into(), "full. ");
     assert_eq!(node.evictions.total(), 0);
-    let reason = node.evictions.message(&UID.into(), at(100)).unwrap().0;
-    assert_eq!(reason, "Deleted");
+    let by = node.evictions.ended_by(&UID.into(), at(100)).unwrap();
+    assert_eq!(by.reason, "Deleted");
     let evicted = Node::new();
     evicted.evictions.evict(&UID.into(), "full. ");
     assert_eq!(evicted.evictions.grace(&UID.into(), 30, at(100)), 1);
@@ -304,4 +307,58 @@ fn an_edit_that_comes_while_an_end_is_written_is_not_lost() {
     );
     let next = open(node.dir.path(), crossbeam_channel::bounded(1).0);
     assert_eq!(next.due(at(100)), [uid], "also under the next daemon");
+}
+
+#[test]
+fn a_held_pod_ends_keeps_its_place_and_starts_when_the_node_takes_pods_again() {
+    let mut node = Node::new();
+    let pod = with_image("a");
+    node.evictions.hold(&pod, HeldFor::Drain, Some(7));
+    assert!(node.woken.try_recv().is_ok());
+    for _ in 0..2 {
+        assert_eq!(node.seen(100), (true, true, false));
+        assert_eq!(node.evictions.grace(pod.uid(), 30, at(100)), 7);
+        assert!(node.evictions.keeps_volumes(pod.uid()));
+        node.crash();
+    }
+    node.evictions.ended(&pod, at(101));
+    for _ in 0..2 {
+        assert_eq!(node.seen(100_000), (true, false, false));
+        assert!(node.evictions.comes_back(pod.uid()));
+        let by = node.evictions.ended_by(pod.uid(), at(100)).unwrap();
+        assert_eq!((by.reason, by.comes_back), ("NodeDrained", true));
+        node.crash();
+    }
+    node.evictions.release_held(HeldFor::Shutdown, at(102));
+    assert_eq!(node.seen(102), (true, false, false), "another order");
+    node.evictions.release_held(HeldFor::Drain, at(102));
+    assert_eq!(node.seen(102), (false, false, true));
+    node.evictions.begin_anew(pod.uid(), at(102)).unwrap();
+    node.crash();
+    assert_eq!(node.seen(103), NOT_EVICTED);
+    assert!(!node.evictions.keeps_volumes(pod.uid()));
+}
+
+#[test]
+fn a_pod_that_still_ends_when_the_node_takes_pods_again_starts_afterwards() {
+    let node = Node::new();
+    let pod = with_image("a");
+    node.evictions.hold(&pod, HeldFor::Drain, None);
+    assert_eq!(node.evictions.grace(pod.uid(), 30, at(100)), 30);
+    node.evictions.release_held(HeldFor::Drain, at(100));
+    assert_eq!(node.seen(100), (true, true, false));
+    node.evictions.ended(&pod, at(101));
+    assert_eq!(node.seen(101), (false, false, true));
+}
+
+#[test]
+fn a_pod_that_a_person_has_deleted_is_not_held() {
+    let node = Node::new();
+    delete(&node, None);
+    node.evictions.hold(&with_image("a"), HeldFor::Drain, None);
+    node.evictions.ended(&with_image("a"), at(101));
+    node.evictions.release_held(HeldFor::Drain, at(102));
+    assert_eq!(node.seen(102), (true, false, false));
+    let by = node.evictions.ended_by(&UID.into(), at(102)).unwrap();
+    assert_eq!(by.reason, "Deleted");
 }

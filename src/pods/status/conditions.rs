@@ -26,6 +26,8 @@ pub(super) struct ConditionInputs<'a> {
     pub(super) terminating: bool,
     /// The state of the pod's resize (8.13).
     pub(super) resize: &'a ResizeState,
+    /// The message about the end of a pod that podprobe itself has ended (workloads 6.13).
+    pub(super) disrupted: Option<&'a str>,
     /// The conditions in the previous status.
     pub(super) old: &'a [PodCondition],
 }
@@ -39,6 +41,7 @@ pub(super) fn generate(
 ) -> Vec<PodCondition> {
     let containers_ready = containers_ready(spec, Some(status), status.phase);
     let mut all: Vec<PodCondition> = of_others(inputs.old).cloned().collect();
+    all.extend(disruption_target(inputs));
     all.extend(of_resize(inputs.resize));
     all.push(condition(
         "PodReadyToStartContainers",
@@ -62,6 +65,20 @@ pub(super) fn generate(
         all.push(all_containers_restarting(status.phase, inputs.restarting));
     }
     all
+}
+
+/// The type of the condition of a pod that was ended for the sake of the node.
+const DISRUPTION_TARGET: &str = "DisruptionTarget";
+
+/// Makes the condition of a pod that podprobe itself has ended. The condition stays with the pod.
+fn disruption_target(inputs: &ConditionInputs) -> Option<PodCondition> {
+    let kept = || {
+        let mut old = inputs.old.iter();
+        old.find(|c| c.type_ == DISRUPTION_TARGET).cloned()
+    };
+    let of_order =
+        |why: &str| condition(DISRUPTION_TARGET, true, "TerminationByKubelet", why.into());
+    inputs.disrupted.map(of_order).or_else(kept)
 }
 
 /// Makes the conditions of a pod that is to have other resources. A pod without such a wish has none of them.
@@ -664,6 +681,7 @@ mod tests {
                 sandbox_ready: true,
                 restarting: false,
                 terminating: false,
+                disrupted: None,
                 resize: &crate::pods::actions::ResizeState::default(),
                 old,
             };

@@ -360,6 +360,20 @@ pub fn taken_over(pod: &Pod, runtime: &RuntimePodStatus) -> PodStatus {
     }
 }
 
+/// Makes the status with which a pod starts anew like [`taken_over`], for a pod whose instances a reboot has removed.
+pub fn counted_on(old: &PodStatus) -> PodStatus {
+    let of = |container: &ContainerStatus| ContainerStatus {
+        name: container.name.clone(),
+        restart_count: container.restart_count + u32::from(!container.container_id.is_empty()),
+        ..ContainerStatus::default()
+    };
+    PodStatus {
+        init_container_statuses: old.init_container_statuses.iter().map(of).collect(),
+        container_statuses: old.container_statuses.iter().map(of).collect(),
+        ..PodStatus::default()
+    }
+}
+
 fn ended(runtime: &RuntimeContainerStatus) -> ContainerStateTerminated {
     ContainerStateTerminated {
         exit_code: runtime.exit_code,

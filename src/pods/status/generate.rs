@@ -13,11 +13,40 @@ use crate::engine::runtime::RuntimePodStatus;
 use crate::pods::actions::{
     ALL_CONTAINERS_RESTARTING, ResizeState, has_initialized, restart_all_wanted, sandbox_needed,
 };
+use crate::pods::admission::{NODE_DRAINED, NODE_SHUTDOWN, Rejection};
 
 /// The reason in the status of an evicted pod, and the reason of the event about the eviction.
 pub const EVICTED: &str = "Evicted";
 /// The reason in the status of a pod that a person has deleted while its file still exists.
 pub const DELETED: &str = "Deleted";
+/// The reason of a pod of an API server that has ended because the node shuts down.
+pub const TERMINATED: &str = "Terminated";
+
+/// The order that ends a pod or has ended it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedBy {
+    /// The reason in the pod's status.
+    pub reason: &'static str,
+    /// The message in the pod's status.
+    pub message: String,
+    /// True if the pod starts again when the node takes pods again. It is then Pending, and has not failed.
+    pub comes_back: bool,
+}
+
+impl EndedBy {
+    /// Returns the message if the order ends the pod for the sake of the node, and the pod does not come back as it was.
+    fn disrupts(&self) -> Option<&str> {
+        [EVICTED, TERMINATED]
+            .contains(&self.reason)
+            .then_some(&*self.message)
+    }
+}
+
+/// True if a status has the reason of a pod that was evicted or deleted, or has ended with all pods of the node.
+pub fn is_of_ended(status: &PodStatus) -> bool {
+    let reasons = [EVICTED, DELETED, TERMINATED, NODE_DRAINED, NODE_SHUTDOWN];
+    reasons.contains(&status.reason.as_str()) && Rejection::of(status).is_none()
+}
 
 /// The inputs from which a pod's status is computed.
 pub struct Inputs<'a> {
@@ -41,8 +70,8 @@ pub struct Inputs<'a> {
     pub terminating: bool,
     /// True if activeDeadlineSeconds have passed since the start time.
     pub deadline_exceeded: bool,
-    /// The reason [`EVICTED`] or [`DELETED`] with its message, or `None` if the pod is not evicted or deleted.
-    pub ended_by: Option<(&'a str, &'a str)>,
+    /// The order that ends the pod or has ended it, or `None` if there is no such order.
+    pub ended_by: Option<&'a EndedBy>,
     /// The state of the pod's resize (8.13).
     pub resize: &'a ResizeState,
 }
@@ -86,6 +115,7 @@ pub fn generate(inputs: &Inputs) -> PodStatus {
         restarting: wanted || (was_restarting && !runtime.containers.is_empty()),
         terminating: inputs.terminating,
         resize: inputs.resize,
+        disrupted: inputs.ended_by.and_then(EndedBy::disrupts),
         old: old_conditions,
     };
     status.conditions = conditions::generate(&pod.spec, &status, &facts);
@@ -93,11 +123,12 @@ pub fn generate(inputs: &Inputs) -> PodStatus {
     status
 }
 
-/// Sets the phase (9.2). A terminal phase never goes back. A deadline, an eviction or a deletion forces Failed. An
-/// unchanged phase keeps its reason.
+/// Sets the phase (9.2). A terminal phase never goes back. A deadline, an eviction or a deletion forces Failed. A pod that
+/// starts again when the node takes pods again is Pending, unless it has done its work. An unchanged phase keeps its reason.
 fn set_phase(inputs: &Inputs, status: &mut PodStatus) {
+    let comes_back = inputs.ended_by.is_some_and(|by| by.comes_back);
     let facts = phase::PhaseInputs {
-        pod_is_terminal: inputs.pod_is_terminal,
+        pod_is_terminal: inputs.pod_is_terminal && !comes_back,
         has_initialized: has_initialized(inputs.pod, inputs.runtime),
         static_pod: inputs.pod.source().is_static(),
     };
@@ -113,15 +144,38 @@ fn set_phase(inputs: &Inputs, status: &mut PodStatus) {
         "DeadlineExceeded",
         "Pod was active on the node longer than the specified deadline",
     ));
-    let failed = inputs.ended_by.or(deadline);
+    let held = inputs.ended_by.filter(|by| by.comes_back);
+    // Only a pod that had done its work when the order came has succeeded: an exit code 0 after a stop signal says nothing.
+    let is_told = |by: &EndedBy| inputs.old.is_some_and(|old| old.reason == by.reason);
+    let had_succeeded =
+        |by: &EndedBy| computed == PodPhase::Succeeded && !inputs.pod_is_terminal && !is_told(by);
+    if let Some(by) = held.filter(|by| was.is_none() && !had_succeeded(by)) {
+        status.phase = match inputs.pod_is_terminal {
+            true => PodPhase::Pending,
+            false => inputs.old.map_or(PodPhase::Pending, |old| old.phase),
+        };
+        status.reason = by.reason.into();
+        status.message.clone_from(&by.message);
+        return;
+    }
+    let ended_by = inputs.ended_by.filter(|by| !by.comes_back);
+    let failed = ended_by.map(|by| (by.reason, &*by.message)).or(deadline);
     if let Some((reason, message)) = failed.filter(|_| was.is_none()) {
         status.phase = PodPhase::Failed;
         status.reason = reason.into();
         status.message = message.into();
-    } else if let Some(same) = inputs.old.filter(|o| o.phase == status.phase) {
+    } else if let Some(same) = inputs
+        .old
+        .filter(|o| o.phase == status.phase && !came_back(o))
+    {
         status.reason.clone_from(&same.reason);
         status.message.clone_from(&same.message);
     }
+}
+
+/// True if the old status is that of a pod that had ended with all pods of the node, and starts again now.
+fn came_back(old: &PodStatus) -> bool {
+    !old.phase.is_terminal() && is_of_ended(old)
 }
 
 /// Sets the pod's addresses from the sandbox (9.5 and 7 "Pod IPs"). Without a sandbox the old addresses stay. A pod in
@@ -284,7 +338,11 @@ mod tests {
                 pod_is_terminal: false,
                 terminating: true,
                 deadline_exceeded: true,
-                ended_by: Some((EVICTED, "full. ")),
+                ended_by: Some(&EndedBy {
+                    reason: EVICTED,
+                    message: "full. ".into(),
+                    comes_back: false,
+                }),
                 resize: &ResizeState::default(),
             });
             (status.phase, status.reason, status.message)

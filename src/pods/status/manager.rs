@@ -86,7 +86,16 @@ impl StatusManager {
 
     /// Stores a new status. The whole old status stays if nothing has changed, or if a container would run again
     /// against its restart policy (9.6 "Refused"). The conditions that podprobe does not set stay as they are stored.
-    pub fn set(&self, pod: &Pod, mut status: PodStatus) {
+    pub fn set(&self, pod: &Pod, status: PodStatus) {
+        self.store(pod, status, false);
+    }
+
+    /// Stores the status of a pod that starts from its beginning, whatever has ended before.
+    pub fn renew(&self, pod: &Pod, status: PodStatus) {
+        self.store(pod, status, true);
+    }
+
+    fn store(&self, pod: &Pod, mut status: PodStatus, is_new: bool) {
         self.lock_ages().begin(pod.uid(), Moment::now());
         let mut statuses = self.lock();
         let old = statuses.get(pod.uid());
@@ -97,7 +106,7 @@ impl StatusManager {
             if **old == status {
                 return;
             }
-            if let Some(container) = revived_against_policy(pod, old, &status) {
+            if !is_new && let Some(container) = revived_against_policy(pod, old, &status) {
                 return log::error!(
                     "the status of {} is not updated: container {container} ended for good and cannot run again",
                     pod.reference()
@@ -312,6 +321,7 @@ mod tests {
                 sandbox_ready: true,
                 restarting: false,
                 terminating: false,
+                disrupted: None,
                 resize: &crate::pods::actions::ResizeState::default(),
                 old: &[],
             },
@@ -333,6 +343,7 @@ mod tests {
             sandbox_ready: true,
             restarting: false,
             terminating: true,
+            disrupted: None,
             resize: &crate::pods::actions::ResizeState::default(),
             old: &[],
         };
@@ -602,6 +613,7 @@ mod tests {
             sandbox_ready: true,
             restarting: false,
             terminating: true,
+            disrupted: None,
             resize: &crate::pods::actions::ResizeState::default(),
             old: &[],
         };

@@ -10,8 +10,10 @@ mod phase;
 
 pub use ages::Ages;
 pub use conditions::{TooManyConditions, conditions_of_others, containers_ready};
-pub use container_statuses::{StartFailure, taken_over};
-pub use generate::{DELETED, EVICTED, Inputs, generate, qos_class};
+pub use container_statuses::{StartFailure, counted_on, taken_over};
+pub use generate::{
+    DELETED, EVICTED, EndedBy, Inputs, TERMINATED, generate, is_of_ended, qos_class,
+};
 pub use manager::{StatusManager, finished};
 
 pub use phase::{PhaseInputs, phase};

@@ -46,8 +46,8 @@ impl Parts {
                 .into_iter()
                 .map(|(pod, _)| pod.uid().clone()),
         );
-        // a pod that was re-created with its UID starts without the old status
-        known.retain(|uid| !dropped.contains(uid));
+        // a pod that was re-created with its UID starts without the old status, unless it only was held
+        known.retain(|uid| !dropped.contains(uid) || self.evictions.keeps_volumes(uid));
         self.statuses.remove_orphans(&known);
         let is_left = |pod: &Arc<Pod>| {
             let uid = pod.uid();

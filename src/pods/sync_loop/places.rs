@@ -13,8 +13,9 @@ use std::sync::Arc;
 use super::Parts;
 use crate::api::{Pod, PodPhase, PodSource, PodStatus, PodUid};
 use crate::base::clock::{Moment, Time};
+use crate::engine::runtime::RuntimePodStatus;
 use crate::pods::actions;
-use crate::pods::admission::{self, Node, Rejection, Taken};
+use crate::pods::admission::{self, Closed, Node, Rejection, Taken};
 use crate::pods::events::EventType;
 use crate::pods::status;
 use crate::pods::workers::UpdateKind;
@@ -82,7 +83,8 @@ impl Parts {
         let (ended, new): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| {
             let may_be_admitted = self.is_rejected(pod.uid()) && !is_rejected_for_good(pod);
             let has_ended = self.phase(pod.uid()).is_terminal() && !may_be_admitted;
-            has_ended || self.workers.is_terminating(pod.uid())
+            let is_marked = self.evictions.is_evicted(pod.uid(), Moment::now());
+            has_ended || is_marked || self.workers.is_terminating(pod.uid())
         });
         for pod in ended {
             self.pods.set(pod.clone());
@@ -139,12 +141,17 @@ impl Parts {
             huge_pages: (self.huge_pages)(),
             ..self.node.get()
         };
+        let closed = self.closed.get();
         let mut room = self.room();
         for pod in waiting {
+            if let Some(closed) = closed.filter(|closed| !self.may_come(&pod, *closed, &room)) {
+                self.hold_back(&pod, &closed.rejection());
+                continue;
+            }
             let granted = self.pods.granted(pod.uid());
             let asks = granted.as_ref().unwrap_or(&pod);
             match admission::admit(asks, &node, &room.beside_older_versions(&pod)) {
-                Err(why) if !why.is_for_room() => self.reject(&pod, &why),
+                Err(why) if !why.is_temporary() => self.reject(&pod, &why),
                 Err(why) if !self.runs(pod.uid()) => {
                     // For the pods behind this one, the room that it is about to get counts as used.
                     match admission::admit(asks, &node, &room.staying) {
@@ -161,6 +168,23 @@ impl Parts {
                 }
             }
         }
+    }
+
+    /// Tells whether the pod may start although the node takes no pods: its containers run already, or the node is cordoned
+    /// and the pod had its place before, also with another content of its file.
+    fn may_come(&self, pod: &Pod, closed: Closed, room: &Room) -> bool {
+        // An earlier daemon may have started the older version.
+        let is_older = |r: &Arc<RuntimePodStatus>| {
+            let metadata = &pod.metadata;
+            (&r.name, &r.namespace) == (&metadata.name, &metadata.namespace) && r.is_running()
+        };
+        let is_known = || {
+            let name = pod.full_name();
+            let has_older = room.ending.iter().any(|e| e.full_name() == name)
+                || self.runtime.pods().iter().any(is_older);
+            self.had_its_place(pod.uid()) || has_older
+        };
+        self.runs(pod.uid()) || !closed.ends_pods() && is_known()
     }
 
     /// Returns the waiting pods in the order in which they get room. Pods that had a place come first, then higher
@@ -226,9 +250,13 @@ impl Parts {
     fn start(&self, pod: Arc<Pod>) {
         let waited = self.places.borrow_mut().0.remove(pod.uid());
         if self.is_rejected(pod.uid()) {
+            let old = self.statuses.get(pod.uid());
+            let old = old.map(|old| (*old).clone()).unwrap_or_default();
             let status = PodStatus {
                 phase: PodPhase::Pending,
                 qos_class: status::qos_class(&pod).into(),
+                init_container_statuses: old.init_container_statuses,
+                container_statuses: old.container_statuses,
                 ..PodStatus::default()
             };
             self.statuses.begin_anew(&pod, status);
@@ -246,12 +274,21 @@ impl Parts {
         self.refuse(pod, PodPhase::Pending, why, why.waiting_text());
     }
 
+    /// Lets the pod wait, because the node takes no pods. A pod of the API server is rejected, as by a kubelet.
+    fn hold_back(&self, pod: &Pod, why: &Rejection) {
+        if is_rejected_for_good(pod) {
+            return self.reject(pod, why);
+        }
+        self.tell(pod, why);
+        self.refuse(pod, PodPhase::Pending, why, why.held_back_text());
+    }
+
     /// kubelet-probes 5.3 "Reject": rejects a pod. A pod that lacks room is tried again, unless it comes from the API
     /// server. Any other pod is not tried again until its file changes or the daemon is restarted.
     pub(super) fn reject(&self, pod: &Pod, why: &Rejection) {
         self.tell(pod, why);
         self.refuse(pod, PodPhase::Failed, why, why.text());
-        if !why.is_for_room() || is_rejected_for_good(pod) {
+        if !why.is_temporary() || is_rejected_for_good(pod) {
             self.places.borrow_mut().forget(pod.uid());
         }
     }
@@ -273,7 +310,13 @@ impl Parts {
         let places = self.places.borrow();
         let since = places.0.get(pod.uid()).map(|waiting| waiting.since);
         drop(places);
+        // A pod that ran before has counts, which it keeps.
+        let old = self.statuses.get(pod.uid());
+        let old = old.filter(|_| phase == PodPhase::Pending && why.is_of_closed_node());
+        let old = old.map(|old| (*old).clone()).unwrap_or_default();
         let status = PodStatus {
+            init_container_statuses: old.init_container_statuses,
+            container_statuses: old.container_statuses,
             phase,
             reason: why.reason.to_string(),
             message,
@@ -293,8 +336,9 @@ mod tests {
 
     use super::*;
     use crate::api::test_pods;
+    use crate::engine::runtime::RuntimeState;
     use crate::engine::runtime::fake::runtime_container_status;
-    use crate::engine::runtime::{RuntimePodStatus, RuntimeState};
+    use crate::pods::eviction::HeldFor;
     use crate::pods::sources::PodOperation;
     use crate::pods::sync_loop::tests::{Harness, SOON};
     use crate::pods::workers::Phase;
@@ -402,6 +446,109 @@ mod tests {
             [("OutOfcpu", 1), ("Admitted", 1)],
             "each is told once"
         );
+    }
+
+    #[test]
+    fn on_a_node_that_takes_no_pods_new_ones_wait_and_are_told_once() {
+        for (closed, reason) in [
+            (Closed::Cordoned, "NodeCordoned"),
+            (Closed::Drained, "NodeDrained"),
+            (Closed::ShuttingDown, "NodeShutdown"),
+        ] {
+            let mut h = harness();
+            h.open();
+            h.parts.closed.set(Some(closed));
+            add(&h, &[pod("new", "1")]);
+            for _ in 0..2 {
+                h.parts.handle_housekeeping();
+                h.parts.handle_sync_tick(Moment::now());
+                starts_not(&h, "new");
+                shows(&h, "new", PodPhase::Pending, reason);
+            }
+            h.parts.closed.set(None);
+            h.parts.handle_room();
+            starts(&h, "new");
+            shows(&h, "new", PodPhase::Pending, "");
+            let events = h.parts.recorder.list();
+            let told: Vec<_> = events.iter().map(|e| (&*e.reason, e.count)).collect();
+            assert_eq!(told, [(reason, 1), ("Admitted", 1)]);
+        }
+    }
+
+    /// After a reboot, a pod that the node had is at home on a cordoned node, and not on a drained one.
+    #[test]
+    fn a_cordon_is_not_for_pods_that_the_node_had() {
+        for (closed, is_started) in [(Closed::Cordoned, true), (Closed::Drained, false)] {
+            let mut h = harness();
+            h.open();
+            let old = pod("old", "1");
+            let status = PodStatus {
+                phase: PodPhase::Running,
+                ..PodStatus::default()
+            };
+            h.parts.statuses.set(&old, status);
+            h.parts.closed.set(Some(closed));
+            add(&h, &[old]);
+            assert_eq!(h.parts.workers.contains(&"old".into()), is_started);
+        }
+    }
+
+    /// A daemon that is killed during a drain gives each pod that still runs its worker, which ends it.
+    #[test]
+    fn a_pod_that_runs_has_a_worker_whatever_the_order() {
+        let mut h = harness();
+        h.open();
+        let running = RuntimePodStatus {
+            uid: "runs".into(),
+            containers: vec![runtime_container_status("c", "1", RuntimeState::Running, 0)],
+            ..RuntimePodStatus::default()
+        };
+        h.runtime.pods.lock().unwrap().push(Arc::new(running));
+        h.parts.closed.set(Some(Closed::ShuttingDown));
+        add(&h, &[pod("runs", "1")]);
+        starts(&h, "runs");
+    }
+
+    #[test]
+    fn a_pod_of_the_api_server_is_rejected_while_the_node_shuts_down() {
+        let mut h = harness();
+        h.open();
+        h.parts.closed.set(Some(Closed::ShuttingDown));
+        let api = test_pods::pod("api").uid("api");
+        let api = api.annotation("kubernetes.io/config.source", "api");
+        add(&h, &[api.arc()]);
+        shows(&h, "api", PodPhase::Failed, "NodeShutdown");
+        h.parts.closed.set(None);
+        h.parts.handle_room();
+        starts_not(&h, "api");
+    }
+
+    #[test]
+    fn a_held_pod_waits_for_the_node_and_not_for_room() {
+        let mut h = harness();
+        h.open();
+        let held = pod("held", "1");
+        let data = crate::base::paths::Layout::new(h.dir.path()).pod_data(held.uid());
+        std::fs::create_dir_all(data).unwrap();
+        h.parts.closed.set(Some(Closed::Drained));
+        h.parts.evictions.hold(&held, HeldFor::Drain, None);
+        h.parts.evictions.ended(&held, Moment::now());
+        // The next daemon finds it so.
+        add(&h, std::slice::from_ref(&held));
+        assert!(!h.parts.places.borrow().waits(held.uid()));
+        h.parts
+            .evictions
+            .release_held(HeldFor::Drain, Moment::now());
+        h.parts.handle_sync_tick(Moment::now());
+        let syncs = || h.ran.try_iter().filter(|(_, phase)| *phase == Phase::Sync);
+        assert_eq!(syncs().count(), 0, "the node takes no pods yet");
+        h.parts.closed.set(None);
+        let deadline = std::time::Instant::now() + SOON;
+        while syncs().count() == 0 {
+            assert!(std::time::Instant::now() < deadline, "it does not start");
+            h.parts.handle_room();
+            std::thread::yield_now();
+        }
     }
 
     #[test]

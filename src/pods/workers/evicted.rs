@@ -1,4 +1,4 @@
-//! The syncs of a pod that was evicted or deleted: the pod ends, waits, and starts anew.
+//! The syncs of a pod that was evicted, deleted or held: the pod ends, waits, and starts anew.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use super::{Outcome, Work};
 use crate::api::Pod;
 use crate::base::clock::Moment;
 use crate::engine::runtime::RuntimeError;
-use crate::pods::status::{self, DELETED, EVICTED};
+use crate::pods::status;
 
 /// The reason why a pod that was evicted or deleted cannot start anew.
 #[derive(Debug, thiserror::Error)]
@@ -28,8 +28,8 @@ impl Syncer {
         evictions.grace(work.pod.uid(), work.grace, Moment::now())
     }
 
-    /// Lets an evicted or deleted pod wait from now on, because none of its containers runs and its volumes are
-    /// removed. A pod that had ended by itself before the eviction does not count as evicted.
+    /// Lets an evicted, deleted or held pod wait from now on, because none of its containers runs and its volumes are
+    /// removed or kept. A pod that had ended by itself before does not count as ended by the order.
     pub(super) fn evicted_has_ended(&self, pod: &Pod) -> Outcome {
         let (uid, evictions) = (pod.uid(), &self.deps.evictions);
         if !evictions.is_evicted(uid, Moment::now()) {
@@ -45,24 +45,29 @@ impl Syncer {
                 };
             }
         };
-        match [EVICTED, DELETED].contains(&status.reason.as_str()) {
+        match status::is_of_ended(&status) {
             true => evictions.ended(pod, Moment::now()),
             false => evictions.forget(uid),
         }
         Outcome::Ok
     }
 
-    /// Starts a pod from its beginning: a pod that was evicted and has waited, or a deleted pod with a changed file.
-    /// Earlier ends no longer count, even the ends of completed containers, because the volumes are empty.
-    pub(super) fn begin_anew(&self, pod: &Pod) -> Result<(), BeginAnewError> {
+    /// Starts a pod from its beginning: a pod that was evicted and has waited, a deleted pod with a changed file, or a held
+    /// pod whose node takes pods again. Earlier ends no longer count, even the ends of completed containers.
+    /// Returns false if the pod must end.
+    pub(super) fn begin_anew(&self, pod: &Pod) -> Result<bool, BeginAnewError> {
         let (uid, evictions) = (pod.uid(), &self.deps.evictions);
         let Some(cause) = evictions.over(uid, Moment::now()) else {
-            return Ok(());
+            return Ok(!evictions.keeps_volumes(uid));
         };
         let left = self.runtime().pod_status(uid)?;
-        if !left.containers.is_empty() {
-            let taken_over = status::taken_over(pod, &left);
-            self.deps.statuses.set(pod, taken_over);
+        let statuses = &self.deps.statuses;
+        let renewed = match left.containers.is_empty() {
+            true => statuses.get(uid).map(|old| status::counted_on(&old)),
+            false => Some(status::taken_over(pod, &left)),
+        };
+        if let Some(renewed) = renewed {
+            statuses.renew(pod, renewed);
         }
         for c in &left.containers {
             self.deps.probes.renewing(pod, &c.name, &cause);

@@ -173,6 +173,18 @@ impl PodWorkers {
         there
     }
 
+    /// Lets a worker that ends its pod look again at the time that the pod has, and cuts its present run short.
+    pub fn hasten(&self, uid: &PodUid) {
+        let mut state = self.inner.lock();
+        if state.stopping || !state.table.end_again(uid) {
+            return;
+        }
+        if let Some(run) = state.runs.get(uid) {
+            run.cancel();
+        }
+        self.inner.wake(&mut state, uid.clone());
+    }
+
     /// Housekeeping: drops finished workers if their pods are outside `desired` or were re-created, and joins ended
     /// threads. Returns the pods of the dropped workers.
     pub fn sync_known(&self, desired: &HashSet<PodUid>) -> Vec<PodUid> {

@@ -219,11 +219,16 @@ impl Syncer {
     // ---- sync ----
 
     fn sync(&self, pod: &Arc<Pod>, cancel: &Cancel) -> Outcome {
-        if let Err(e) = self.begin_anew(pod) {
-            return Outcome::Failed {
-                error: e.to_string(),
-                retry_at: None,
-            };
+        match self.begin_anew(pod) {
+            Ok(true) => {}
+            // The sync loop has a message to end the pod.
+            Ok(false) => return Outcome::Ok,
+            Err(e) => {
+                return Outcome::Failed {
+                    error: e.to_string(),
+                    retry_at: None,
+                };
+            }
         }
         let runtime = match self.runtime_status(pod) {
             Ok(status) => status,
@@ -293,7 +298,7 @@ impl Syncer {
     /// Computes the API status of a pod and stores it.
     pub(super) fn publish(&self, pod: &Pod, runtime: &RuntimePodStatus, stage: Stage) -> PodStatus {
         let pod_is_terminal = stage == Stage::Ended;
-        let ended_by = self.deps.evictions.message(pod.uid(), Moment::now());
+        let ended_by = self.deps.evictions.ended_by(pod.uid(), Moment::now());
         let old = self.deps.statuses.get(pod.uid());
         let resize = self.resizes.locked().get(pod.uid()).cloned();
         let granted = self.deps.pods.granted(pod.uid());
@@ -312,7 +317,7 @@ impl Syncer {
                 pod,
                 self.deps.statuses.age(pod.uid(), Moment::now()),
             ),
-            ended_by: ended_by.as_ref().map(|(reason, why)| (*reason, &**why)),
+            ended_by: ended_by.as_ref(),
             resize: &resize.unwrap_or_default(),
         });
         let status = if pod_is_terminal {
@@ -462,7 +467,10 @@ impl Syncer {
         self.deps.restarts.forget(uid);
         self.resizes.locked().remove(uid);
         if !work.removed {
-            // A finished pod keeps its records and logs, but not its emptyDirs.
+            // A finished pod keeps its records and logs, but not its emptyDirs. A pod that comes back keeps these too.
+            if self.deps.evictions.keeps_volumes(uid) {
+                return self.evicted_has_ended(&work.pod);
+            }
             return match self.deps.kuberuntime.tear_down_volumes(&work.pod) {
                 Ok(()) => self.evicted_has_ended(&work.pod),
                 Err(e) => Outcome::Failed {

@@ -224,6 +224,15 @@ impl Table {
         runs.map(|e| e.pending = true).is_some()
     }
 
+    /// Schedules another run for a pod that is ending. Returns false for any other pod.
+    pub fn end_again(&mut self, uid: &PodUid) -> bool {
+        let ends = self
+            .workers
+            .get_mut(uid)
+            .filter(|e| e.phase == Phase::Terminating && !e.finished);
+        ends.map(|e| e.pending = true).is_some()
+    }
+
     /// Begins the next run of a worker. Returns `None` if no run is due now.
     pub fn begin(&mut self, uid: &PodUid) -> Option<Work> {
         let worker = self.workers.get(uid)?;

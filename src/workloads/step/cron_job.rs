@@ -1,6 +1,7 @@
 //! A step of a CronJob, and of the Jobs that it has made.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -18,12 +19,22 @@ use crate::workloads::state::{ControllerState, CronJobRecord, MadeJob, WorkloadS
 use crate::workloads::template;
 use crate::workloads::view::WorkloadView;
 
+/// Time after which a CronJob looks again whether the node takes pods.
+const CLOSED: Duration = Duration::from_secs(30);
+
 impl Stepping<'_> {
     pub(super) fn cron_job(&self, state: &WorkloadState, of: &CronJobRecord) -> Step {
         let workload = &self.wanted.workload;
         let WorkloadSpec::CronJob(spec) = &workload.spec else {
             return Step::default();
         };
+        // A CronJob makes no Jobs for a node that takes no pods: all of them would start when it takes pods again.
+        let takes_pods = self.world.node.takes_pods();
+        let held = CronJobSpec {
+            suspend: Some(true),
+            ..spec.clone()
+        };
+        let spec = if takes_pods { spec } else { &held };
         let children: Vec<ChildJob> = of.jobs.iter().map(child).collect();
         let looked = cron_job::step(&CronJobInput {
             name: &self.key.name,
@@ -34,8 +45,9 @@ impl Stepping<'_> {
             zones: self.world.node.zones(),
             has_room_beside: self.has_room_beside(spec),
         });
+        let again = || self.world.wall.now + CLOSED;
         let mut step = Step {
-            look_at: looked.next_look,
+            look_at: looked.next_look.or_else(|| (!takes_pods).then(again)),
             ..Step::default()
         };
         let owner = self.owner();
@@ -77,6 +89,9 @@ impl Stepping<'_> {
         shown.view.waiting = looked
             .next_look
             .map(|at| format!("next look at {}", seconds(at)));
+        if !takes_pods {
+            shown.view.waiting = Some("the node takes no pods".to_owned());
+        }
         let last = looked.state.last_schedule_time.or(looked.state.first_seen);
         let zones = self.world.node.zones();
         let next = last.and_then(|last| cron_job::next_time(spec, zones, last));

@@ -26,6 +26,7 @@ pub(crate) struct FakeNode {
     pub(crate) images: RefCell<ImagesState>,
     pub(crate) room: RefCell<Room>,
     pub(crate) is_selected: Cell<bool>,
+    pub(crate) takes_pods: Cell<bool>,
     /// Names of pods that no workload of the test has.
     pub(crate) other_pods: RefCell<BTreeSet<String>>,
 }
@@ -38,6 +39,7 @@ impl Default for FakeNode {
             images: RefCell::new(ImagesState::Ready),
             room: RefCell::new(Room::Beside),
             is_selected: Cell::new(true),
+            takes_pods: Cell::new(true),
             other_pods: RefCell::default(),
         }
     }
@@ -61,6 +63,9 @@ impl Node for FakeNode {
     }
     fn zones(&self) -> &Zones {
         &self.zones
+    }
+    fn takes_pods(&self) -> bool {
+        self.takes_pods.get()
     }
     fn new_uid(&self) -> PodUid {
         self.uids.set(self.uids.get() + 1);

@@ -501,6 +501,29 @@ fn a_cron_job_runs_at_its_times_and_by_hand_and_keeps_one() {
     assert_eq!(jobs(&world), 1);
 }
 
+/// After a night on a drained node one Job is made, and not one for each minute of it.
+#[test]
+fn a_cron_job_makes_no_jobs_for_a_node_that_takes_no_pods() {
+    let mut world = TestWorld::new(cron_job("* * * * *"));
+    let jobs = |world: &TestWorld| world.last.views.len() - 1;
+    world.settle();
+    world.node.takes_pods.set(false);
+    for _ in 0..3 {
+        world.pass(60);
+        world.settle();
+        assert_eq!(jobs(&world), 0);
+        let view = &world.last.views[0];
+        assert_eq!(view.waiting.as_deref(), Some("the node takes no pods"));
+        assert_eq!(
+            world.last.look_at,
+            Some(world.now + std::time::Duration::from_secs(30))
+        );
+    }
+    world.node.takes_pods.set(true);
+    world.settle();
+    assert_eq!(jobs(&world), 1);
+}
+
 #[test]
 fn the_next_time_of_a_cron_job_counts_from_its_last_job_and_a_suspended_one_has_none() {
     let mut world = TestWorld::new(cron_job("* * * * *"));

@@ -37,6 +37,31 @@ fn what_others_have_set_stays() {
     assert!(conditions.contains(&gone), "{sent}");
 }
 
+/// Others may say so of a pod that runs. The node says it of one that it has ended, when nothing of it runs any more.
+#[test]
+fn the_end_by_the_node_is_told_with_the_phase() {
+    let of_others = json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+        "lastProbeTime": null, "lastTransitionTime": "2026-11-21T23:37:00Z"});
+    let present = json!({"phase": "Running", "conditions": [of_others]});
+    let reason = |status: &Value| {
+        let merged = Sample::new("Always", status).merged(&present, Deletion::None);
+        let merged = merged.unwrap();
+        let all = merged["conditions"].as_array().unwrap();
+        let mut found = all.iter().filter(|c| c["type"] == "DisruptionTarget");
+        let reason = found.next().unwrap()["reason"].clone();
+        assert!(found.next().is_none());
+        reason
+    };
+    let own = json!({"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet",
+        "lastTransitionTime": "2026-11-21T23:38:00Z"});
+    let mut status = running();
+    status["conditions"].as_array_mut().unwrap().push(own);
+    assert_eq!(reason(&status), "EvictionByEvictionAPI");
+    status["phase"] = "Failed".into();
+    status["containerStatuses"] = json!([]);
+    assert_eq!(reason(&status), "TerminationByKubelet");
+}
+
 #[test]
 fn the_condition_of_the_scheduler_is_not_overwritten() {
     let scheduled = json!({"type": "PodScheduled", "status": "True", "reason": "ByHand",
