@@ -59,7 +59,7 @@ NETWORK_BENCH := PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) bench --be
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-arch realware conformance lint static dist static-tools vm vm-guest bench soak flood install apparmor clean
+.PHONY: help build run test test-arch realware conformance lint static dist static-tools vm vm-guest inits bench soak flood install apparmor clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -106,6 +106,12 @@ vm: ## boot Debian's kernels in QEMU and run tests/vm inside; KERNEL="6.1-amd64 
 	@tests/vm/run --check $(KERNEL)
 	for arch in $(VM_ARCHS); do $(MAKE) --no-print-directory static vm-guest ARCH=$$arch || exit 1; done
 	tests/vm/run $(foreach k,$(KERNEL),$(k)=target/static/podprobe-$(call vm_arch,$(k)),target/vm/guest-$(call vm_arch,$(k)))
+
+INITS ?= systemd openrc sysv
+inits: ## boot systemd, OpenRC and a SysV init in QEMU, and run tests/inits inside: install, reload, upgrade, shutdown, power cut; needs root; INITS="systemd"
+	@tests/inits/run --check
+	$(MAKE) --no-print-directory static ARCH=x86_64
+	tests/inits/run target/static/podprobe-x86_64 $(INITS)
 
 vm-guest: static-tools
 	@mkdir -p target/vm
