@@ -74,7 +74,7 @@ pub struct Drain {
 struct State {
     cordon: Option<Cordon>,
     shutdown: Option<Shutdown>,
-    /// The end of all pods, while it is under way.
+    /// The order by which pods end. It stays when all have ended, for pods that come late.
     order: Option<(HeldFor, Order)>,
     /// True while the thread `drain` runs.
     is_served: bool,
@@ -213,7 +213,7 @@ impl Drain {
             log::info!("the node is drained: all pods end, and none starts");
         }
         if state.shutdown.is_none() {
-            state.order = Some((HeldFor::Drain, Order::drain(grace)));
+            state.order = self.order_of(&state);
         }
         self.serve(&mut state)
     }
@@ -240,7 +240,7 @@ impl Drain {
             }
             log::info!("the node shuts down: all pods end within {:?}", times.all);
             state.shutdown = Some(shutdown);
-            state.order = Some((HeldFor::Shutdown, Order::shutdown(times)));
+            state.order = self.order_of(&state);
             self.changed(&state);
         }
         self.serve(&mut state)?;
