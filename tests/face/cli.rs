@@ -1,6 +1,7 @@
 //! The client verbs of the real binary against a real socket, with a backend whose pods the test
 //! defines.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -26,8 +27,8 @@ use podprobe::engine::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session
 use podprobe::face::server::containers::ContainerName;
 use podprobe::face::server::health::Check;
 use podprobe::face::server::protocol::{
-    ConditionSet, DeleteTarget, Deleted, DrainRequest, NodeOrders, PauseTarget, ProbeTarget,
-    RestartTarget, UncordonRequest,
+    ClosedBy, ConditionSet, DeleteTarget, Deleted, DrainRequest, NodeOrders, PauseTarget,
+    ProbeTarget, RestartTarget, UncordonRequest,
 };
 use podprobe::face::server::{
     self, ContainerFiles, Containers, Health, Metrics, Registry, RequestError, Requests, Resources,
@@ -60,6 +61,8 @@ pub(crate) struct Fake {
     pub(crate) changes: Mutex<Vec<ChangeRequest>>,
     /// The answers to further changes, the last one first. Without any, a change is refused.
     pub(crate) answers: Mutex<Vec<Result<Changed, ChangeError>>>,
+    /// The answers about the orders for the node, in the order of the questions.
+    orders: Mutex<VecDeque<NodeOrders>>,
     /// The configuration.
     pub(crate) config: Mutex<Value>,
     /// The events that a client has been told of.
@@ -254,19 +257,20 @@ impl Requests for Fake {
     }
 
     fn node_orders(&self) -> NodeOrders {
-        unimplemented!()
+        let mut orders = self.orders.lock().unwrap();
+        orders.pop_front().expect("the test has more answers")
     }
 
     fn cordon(&self) -> Result<NodeOrders, RequestError> {
-        unimplemented!()
+        Ok(self.node_orders())
     }
 
     fn uncordon(&self, _: &UncordonRequest) -> Result<NodeOrders, RequestError> {
-        unimplemented!()
+        Ok(self.node_orders())
     }
 
     fn drain(&self, _: &DrainRequest) -> Result<NodeOrders, RequestError> {
-        unimplemented!()
+        Ok(self.node_orders())
     }
 
     fn change_workload(&self, request: &ChangeRequest) -> Result<Changed, RequestError> {
@@ -378,6 +382,7 @@ impl World {
             workloads_changed: Condvar::new(),
             changes: Mutex::default(),
             answers: Mutex::default(),
+            orders: Mutex::default(),
             config: Mutex::new(json!({"nodeName": "edge"})),
             told: Mutex::default(),
             watched: Mutex::default(),
@@ -768,6 +773,56 @@ fn a_reload_says_what_has_changed_or_why_nothing_has() {
         "config reload",
         78,
         "cannot use configuration c.json: maxPods; the configuration that is in force stays\n",
+    );
+}
+
+/// The answers of a node: the order under which no pod starts, whether pods are to end, and those that have not ended.
+fn answers(world: &World, answers: &[(Option<ClosedBy>, bool, &[&str])]) {
+    let orders = answers
+        .iter()
+        .map(|(closed, is_under_way, left)| NodeOrders {
+            node_name: "edge".into(),
+            changed: true,
+            closed: *closed,
+            is_under_way: *is_under_way,
+            left: left.iter().map(ToString::to_string).collect(),
+            shutdown_seconds: 30,
+        });
+    *world.backend.orders.lock().unwrap() = orders.collect();
+}
+
+#[test]
+fn a_drain_names_each_pod_that_has_ended_and_no_other() {
+    let world = World::new(vec![], vec![]);
+    let (drain, shutdown) = (Some(ClosedBy::Drain), Some(ClosedBy::Shutdown));
+    let (web, both) = (
+        &["web in default"][..],
+        &["db in shop", "web in default"][..],
+    );
+    answers(
+        &world,
+        &[(drain, true, both), (drain, true, web), (drain, false, &[])],
+    );
+    world.check(
+        "drain",
+        "node/edge cordoned\npod/db -n shop drained\npod/web drained\nnode/edge drained\n",
+    );
+    // The pods that are not left any more go on.
+    answers(&world, &[(drain, true, both), (None, false, &[])]);
+    let output = world.run("drain");
+    assert_eq!(text(&output.stdout), "node/edge cordoned\n");
+    let why = "somebody has taken the drain back\n";
+    assert_eq!(
+        (text(&output.stderr).as_str(), output.status.code()),
+        (why, Some(1))
+    );
+    answers(&world, &[(shutdown, true, both), (shutdown, false, web)]);
+    let output = world.run("drain --for-shutdown");
+    assert_eq!(text(&output.stdout), "pod/db -n shop drained\n");
+    let why = "error: 1 pod has not ended in time, and the time of the shutdown is over: pod/web\n";
+    assert_eq!(
+        (text(&output.stderr).as_str(), output.status.code()),
+        (why, Some(1))
     );
 }
 

@@ -43,6 +43,13 @@ fn tree(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Every path below a directory that is no directory.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = tree(dir);
+    found.retain(|path| !path.is_dir());
+    found
+}
+
 const UNIT: &str = "etc/systemd/system/podprobe.service";
 
 #[test]
@@ -167,11 +174,7 @@ fn an_uninstallation_ends_the_pods_first() {
         wait_until("the shim to end", || {
             !Path::new(&format!("/proc/{}", shim.pid)).exists()
         });
-        let left: Vec<PathBuf> = tree(&root)
-            .into_iter()
-            .filter(|path| !path.is_dir())
-            .collect();
-        assert_eq!(left, [""; 0].map(PathBuf::from));
+        assert_eq!(files(&root), [""; 0].map(PathBuf::from));
         // What follows looks for the remains of containers in the directories of a daemon.
         node.layout.make_directories().unwrap();
     });
@@ -200,11 +203,7 @@ fn an_uninstallation_ends_workloads_and_what_a_drain_holds() {
             day.terminate();
             fs::write(node.layout.config_file(), "{\"network\": \"none\"}").unwrap();
             says(&root, &["uninstall", "--timeout", "30s"]);
-            let left: Vec<PathBuf> = tree(&root)
-                .into_iter()
-                .filter(|path| !path.is_dir())
-                .collect();
-            assert_eq!(left, [""; 0].map(PathBuf::from));
+            assert_eq!(files(&root), [""; 0].map(PathBuf::from));
             node.layout.make_directories().unwrap();
         });
     }

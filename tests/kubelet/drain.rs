@@ -32,6 +32,28 @@ fn pod(day: &Day, name: &str, script: &str) -> Value {
     pod
 }
 
+/// A pod that does not heed TERM, and has ten minutes.
+fn stubborn(day: &Day) -> Value {
+    let script = "trap '' TERM\n: >/v/kept\nwhile :; do sleep 100000; done";
+    let mut stubborn = pod(day, "web", script);
+    stubborn["spec"]["terminationGracePeriodSeconds"] = json!(600);
+    stubborn
+}
+
+/// Ends the day of a node with such a pod.
+fn end_with_the_stubborn(day: Day) {
+    support::kill9(day.process("web"));
+    day.delete("web");
+    day.wait("it to end", |s| match find(s, "web") {
+        None => Some(()),
+        Some(_) => {
+            day.kill_what_ends();
+            None
+        }
+    });
+    day.end();
+}
+
 fn critical(day: &Day, name: &str) -> Value {
     let mut pod = pod(day, name, &script(name));
     pod["spec"]["priorityClassName"] = json!("system-node-critical");
@@ -229,9 +251,7 @@ fn a_cordon_keeps_new_pods_away_and_leaves_those_that_run_to_their_files() {
 fn a_drain_goes_on_after_a_timeout_of_its_client_and_a_kill_of_the_daemon() {
     on(RuntimeChoice::Embedded, |node| {
         let mut day = Day::begin(node);
-        let mut stubborn = pod(&day, "web", "trap '' TERM\nwhile :; do sleep 100000; done");
-        stubborn["spec"]["terminationGracePeriodSeconds"] = json!(600);
-        day.put("web", stubborn);
+        day.put("web", stubborn(&day));
         day.put("dns", critical(&day, "dns"));
         day.wait_ready("web");
         day.wait_ready("dns");
@@ -257,16 +277,7 @@ fn a_drain_goes_on_after_a_timeout_of_its_client_and_a_kill_of_the_daemon() {
         day.crash();
         day.wait_ready("dns");
         day.wait_ready("web");
-        support::kill9(day.process("web"));
-        day.delete("web");
-        day.wait("it to end", |s| match find(s, "web") {
-            None => Some(()),
-            Some(_) => {
-                day.kill_what_ends();
-                None
-            }
-        });
-        day.end();
+        end_with_the_stubborn(day);
     });
 }
 
@@ -275,13 +286,7 @@ fn at_a_shutdown_pods_end_in_its_time_and_the_next_boot_starts_them() {
     on(RuntimeChoice::Embedded, |node| {
         configure(node, "4s", "2s");
         let mut day = Day::begin(node);
-        let mut stubborn = pod(
-            &day,
-            "web",
-            "trap '' TERM\n: >/v/kept\nwhile :; do sleep 100000; done",
-        );
-        stubborn["spec"]["terminationGracePeriodSeconds"] = json!(600);
-        day.put("web", stubborn);
+        day.put("web", stubborn(&day));
         day.put("dns", critical(&day, "dns"));
         day.wait_ready("web");
         day.wait_ready("dns");
@@ -320,16 +325,7 @@ fn at_a_shutdown_pods_end_in_its_time_and_the_next_boot_starts_them() {
             "as after a power cut"
         );
         assert_eq!(status.reason, "");
-        support::kill9(day.process("web"));
-        day.delete("web");
-        day.wait("it to end", |s| match find(s, "web") {
-            None => Some(()),
-            Some(_) => {
-                day.kill_what_ends();
-                None
-            }
-        });
-        day.end();
+        end_with_the_stubborn(day);
     });
 }
 
@@ -422,9 +418,7 @@ fn a_shutdown_that_is_taken_back_leaves_the_drain_before_it_in_force() {
     on(RuntimeChoice::Embedded, |node| {
         configure(node, "60s", "30s");
         let day = Day::begin(node);
-        let mut stubborn = pod(&day, "web", "trap '' TERM\nwhile :; do sleep 100000; done");
-        stubborn["spec"]["terminationGracePeriodSeconds"] = json!(600);
-        day.put("web", stubborn);
+        day.put("web", stubborn(&day));
         day.put("dns", critical(&day, "dns"));
         day.wait_ready("web");
         day.wait_ready("dns");
@@ -485,9 +479,7 @@ fn a_pod_that_is_not_restarted_comes_back_unless_it_had_done_its_work() {
 fn a_later_order_with_less_time_counts_for_pods_that_end_already() {
     on(RuntimeChoice::Embedded, |node| {
         let day = Day::begin(node);
-        let mut stubborn = pod(&day, "web", "trap '' TERM\nwhile :; do sleep 100000; done");
-        stubborn["spec"]["terminationGracePeriodSeconds"] = json!(600);
-        day.put("web", stubborn);
+        day.put("web", stubborn(&day));
         day.wait_ready("web");
         day.client(&["drain", "--timeout", "1s"]);
         assert!(day.processes().contains_key("web"));

@@ -162,6 +162,18 @@ impl Shown for Fake {
     }
 }
 
+/// Orders whose node has the name of the call.
+fn orders(call: &str) -> NodeOrders {
+    NodeOrders {
+        node_name: call.to_owned(),
+        changed: false,
+        closed: None,
+        is_under_way: false,
+        left: Vec::new(),
+        shutdown_seconds: 0,
+    }
+}
+
 impl Requests for Fake {
     fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, RequestError> {
         let error = ProbeNowError::NoProbe {
@@ -193,19 +205,19 @@ impl Requests for Fake {
     }
 
     fn node_orders(&self) -> NodeOrders {
-        unimplemented!()
+        orders("asked")
     }
 
     fn cordon(&self) -> Result<NodeOrders, RequestError> {
-        unimplemented!()
+        Ok(orders("cordon"))
     }
 
-    fn uncordon(&self, _: &UncordonRequest) -> Result<NodeOrders, RequestError> {
-        unimplemented!()
+    fn uncordon(&self, request: &UncordonRequest) -> Result<NodeOrders, RequestError> {
+        Ok(orders(&format!("{request:?}")))
     }
 
-    fn drain(&self, _: &DrainRequest) -> Result<NodeOrders, RequestError> {
-        unimplemented!()
+    fn drain(&self, request: &DrainRequest) -> Result<NodeOrders, RequestError> {
+        Ok(orders(&format!("{request:?}")))
     }
 
     fn change_workload(&self, request: &ChangeRequest) -> Result<Changed, RequestError> {
@@ -605,6 +617,32 @@ fn every_path_has_its_answer() {
         client.get("/podprobe/v1/watch?after=x").body,
         "after must be the version of an earlier answer, a number\n"
     );
+}
+
+#[test]
+fn orders_for_the_node_come_as_they_were_sent() {
+    let world = start(1);
+    let mut client = world.client();
+    let asked = client.get("/podprobe/v1/node").json();
+    assert_eq!(asked["nodeName"], "asked");
+    let sent = [
+        ("cordon", "null", "cordon"),
+        (
+            "uncordon",
+            r#"{"forShutdown":true}"#,
+            "UncordonRequest { for_shutdown: true }",
+        ),
+        (
+            "drain",
+            r#"{"gracePeriodSeconds":7}"#,
+            "DrainRequest { grace_period_seconds: Some(7), for_shutdown: false }",
+        ),
+    ];
+    for (path, body, seen) in sent {
+        let path = format!("/podprobe/v1/{path}");
+        assert_eq!(client.post(&path, body).json()["nodeName"], seen);
+        assert_eq!(client.get(&path).status, 405, "{path}");
+    }
 }
 
 #[test]
