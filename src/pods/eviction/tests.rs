@@ -1,5 +1,7 @@
 //! Tests of evictions on a real disk. Opening the evictions again stands for the restart after a kill.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::*;
@@ -361,4 +363,38 @@ fn a_pod_that_a_person_has_deleted_is_not_held() {
     assert_eq!(node.seen(102), (true, false, false));
     let by = node.evictions.ended_by(&UID.into(), at(102)).unwrap();
     assert_eq!(by.reason, "Deleted");
+}
+
+/// The worker has found the old order to be over, and is about to start the pod.
+#[test]
+fn an_order_that_comes_while_its_pod_starts_anew_is_not_lost() {
+    let mut node = Node::new();
+    let pod = with_image("a");
+    node.evictions.hold(&pod, HeldFor::Drain, None);
+    node.evictions.ended(&pod, at(100));
+    node.evictions.release_held(HeldFor::Drain, at(101));
+    assert!(node.evictions.over(pod.uid(), at(101)).is_some());
+    node.evictions.hold(&pod, HeldFor::Drain, None);
+    assert!(!node.evictions.begin_anew(pod.uid(), at(102)).unwrap());
+    for _ in 0..2 {
+        assert_eq!(node.seen(102), (true, true, false));
+        assert!(node.evictions.keeps_volumes(pod.uid()));
+        node.crash();
+    }
+}
+
+#[test]
+fn a_later_order_shortens_the_time_of_a_pod_that_ends_and_never_lengthens_it() {
+    let node = Node::new();
+    let mut pod = with_image("a");
+    Arc::make_mut(&mut pod.spec).termination_grace_period_seconds = Some(60);
+    let hold = |grace| node.evictions.hold(&pod, HeldFor::Drain, grace);
+    let grace = || node.evictions.grace(pod.uid(), 60, at(100));
+    assert!(!hold(None), "it ends only now");
+    assert_eq!((hold(Some(90)), grace()), (false, 60));
+    assert_eq!((hold(Some(7)), grace()), (true, 7));
+    assert_eq!((hold(None), grace()), (false, 7));
+    node.evictions.ended(&pod, at(101));
+    assert!(!hold(Some(1)), "it has ended");
+    assert_eq!(node.seen(102), (true, false, false));
 }

@@ -353,6 +353,61 @@ mod tests {
         assert_eq!(evicted(Some(PodPhase::Succeeded)).0, PodPhase::Succeeded);
     }
 
+    /// A pod whose node is drained: the phase and the reason while it ends, and when it has ended.
+    #[test]
+    fn a_held_pod_waits_unless_it_had_done_its_work() {
+        let held = |old: Option<(PodPhase, &str)>, has_ended: bool, exit_code: Option<i32>| {
+            let pod = pod(json!({"restartPolicy": "Never", "containers": [{"name": "a"}]}));
+            let mut runtime = running();
+            if let Some(code) = exit_code {
+                let ended = runtime_container_status("a", "1", RuntimeState::Exited, code);
+                runtime.containers = vec![ended];
+            }
+            let old = old.map(|(phase, reason)| PodStatus {
+                phase,
+                reason: reason.into(),
+                ..PodStatus::default()
+            });
+            let status = generate(&Inputs {
+                pod: &pod,
+                runtime: &runtime,
+                old: old.as_ref(),
+                failure: &|_| None,
+                probed: &|_| {},
+                now: Time::now(),
+                node_ip: IpAddr::from([192, 0, 2, 9]),
+                pod_is_terminal: has_ended,
+                terminating: true,
+                deadline_exceeded: false,
+                ended_by: Some(&EndedBy {
+                    reason: NODE_DRAINED,
+                    message: "drained".into(),
+                    comes_back: true,
+                }),
+                resize: &ResizeState::default(),
+            });
+            (status.phase, status.reason)
+        };
+        let drained = |phase| (phase, NODE_DRAINED.to_owned());
+        let (runs, told) = ((PodPhase::Running, ""), (PodPhase::Running, NODE_DRAINED));
+        assert_eq!(held(Some(runs), false, None), drained(PodPhase::Running));
+        for code in [0, 143] {
+            let ended = held(Some(told), true, Some(code));
+            assert_eq!(ended, drained(PodPhase::Pending), "exit code {code}");
+            let again = held(Some(told), false, Some(code));
+            assert_eq!(
+                again,
+                drained(PodPhase::Running),
+                "it is ended a second time"
+            );
+        }
+        let done = (PodPhase::Succeeded, String::new());
+        assert_eq!(held(Some(runs), false, Some(0)), done, "before the order");
+        assert_eq!(held(Some((PodPhase::Succeeded, "")), true, Some(0)), done);
+        let failed = held(Some((PodPhase::Failed, "")), true, Some(1));
+        assert_eq!(failed, (PodPhase::Failed, String::new()));
+    }
+
     #[test]
     fn a_passed_deadline_fails_the_pod_and_says_so() {
         let status = run(
