@@ -515,10 +515,41 @@ mod tests {
             (self.drain, self.woken) = open(&self.layout);
         }
 
+        /// Runs a pod.
+        fn run(&self) -> Arc<Pod> {
+            let pod = self.pod();
+            let Deps { pods, workers, .. } = &self.drain.deps;
+            pods.set(pod.clone());
+            workers.update(Update {
+                kind: UpdateKind::Create,
+                pod: pod.clone(),
+                runtime_only: false,
+                phase_is_terminal: false,
+                is_running: false,
+            });
+            pod
+        }
+
+        /// Returns the pod of the tests, which has a directory for its mark.
+        fn pod(&self) -> Arc<Pod> {
+            let pod = test_pods::pod("p").uid("u").spec(json!({})).arc();
+            fs::create_dir_all(self.layout.pod_data(pod.uid())).unwrap();
+            pod
+        }
+
         fn closed(&self) -> Option<Closed> {
             let closed = self.drain.deps.closed.get();
             assert_eq!(closed, self.drain.closed());
             closed
+        }
+    }
+
+    #[track_caller]
+    fn wait(what: &str, is: impl Fn() -> bool) {
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while !is() {
+            assert!(std::time::Instant::now() < deadline, "waited for {what}");
+            std::thread::yield_now();
         }
     }
 
@@ -600,8 +631,7 @@ mod tests {
     #[test]
     fn what_an_order_has_ended_is_released_when_its_record_is_gone() {
         let mut node = Node::new();
-        let pod = test_pods::pod("p").uid("u").spec(json!({})).arc();
-        fs::create_dir_all(node.layout.pod_data(pod.uid())).unwrap();
+        let pod = node.pod();
         node.drain.drain(None).unwrap();
         let evictions = &node.drain.deps.evictions;
         evictions.hold(&pod, HeldFor::Drain, None);
@@ -622,27 +652,9 @@ mod tests {
     fn a_drain_goes_on_until_all_sources_are_known_and_is_taken_back() {
         let node = Node::new();
         node.drain.drain(None).unwrap();
-        let pod = test_pods::pod("p").uid("u").spec(json!({})).arc();
-        fs::create_dir_all(node.layout.pod_data(pod.uid())).unwrap();
-        node.drain.deps.pods.set(pod.clone());
-        node.drain.deps.workers.update(Update {
-            kind: UpdateKind::Create,
-            pod: pod.clone(),
-            runtime_only: false,
-            phase_is_terminal: false,
-            is_running: false,
-        });
-        let deadline = std::time::Instant::now() + Duration::from_secs(20);
-        let wait = |what: &str, is: &dyn Fn() -> bool| {
-            while !is() {
-                assert!(std::time::Instant::now() < deadline, "{what}");
-                std::thread::yield_now();
-            }
-        };
+        let pod = node.run();
         let evictions = &node.drain.deps.evictions;
-        wait("the pod is not held", &|| {
-            evictions.ending() == ["u".into()]
-        });
+        wait("the pod is not held", || evictions.ending() == ["u".into()]);
         let state = node.drain.state();
         assert!(state.is_under_way);
         assert_eq!(state.left, [pod.reference()]);
@@ -653,8 +665,27 @@ mod tests {
             "{told}"
         );
         node.drain.uncordon().unwrap();
-        wait("the thread goes on", &|| node.drain.is_finished());
+        wait("the thread to end", || node.drain.is_finished());
         evictions.ended(&pod, Moment::now());
         assert_eq!(evictions.due(Moment::now()), ["u".into()]);
+    }
+
+    /// The order is taken back while the mark of a pod is being written.
+    #[test]
+    fn a_mark_that_is_written_too_late_holds_no_pod() {
+        let node = Node::new();
+        let pod = node.run();
+        let deps = &node.drain.deps;
+        let drain = node.drain.clone();
+        let (written, waits) = bounded(1);
+        deps.evictions.during_the_next_write(move || {
+            drain.uncordon().unwrap();
+            written.send(()).unwrap();
+        });
+        node.drain.drain(None).unwrap();
+        waits.recv_timeout(Duration::from_secs(20)).unwrap();
+        wait("the thread to end", || node.drain.is_finished());
+        deps.evictions.ended(&pod, Moment::now());
+        assert_eq!(deps.evictions.due(Moment::now()), ["u".into()]);
     }
 }

@@ -390,6 +390,12 @@ impl Evictions {
         }
     }
 
+    /// Runs `act` once, after the next mark is on the disk and before it is in memory.
+    #[cfg(test)]
+    pub(crate) fn during_the_next_write(&self, act: impl FnOnce() + Send + 'static) {
+        *self.between.locked() = Some(Box::new(act));
+    }
+
     fn writing(&self) -> MutexGuard<'_, ()> {
         self.writing.locked()
     }

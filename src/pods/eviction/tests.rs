@@ -300,7 +300,7 @@ fn an_edit_that_comes_while_an_end_is_written_is_not_lost() {
     let edited = test_pods::pod("p").uid(UID).spec(spec).build();
     let meanwhile = evictions.clone();
     let edit = move || meanwhile.seen(&edited, at(100));
-    *evictions.between.lock().unwrap() = Some(Box::new(edit));
+    evictions.during_the_next_write(edit);
     evictions.ended(&pod, at(100));
     assert_eq!(
         evictions.due(at(100)),

@@ -523,6 +523,29 @@ mod tests {
         starts_not(&h, "api");
     }
 
+    /// A daemon finds that the shutdown is over which has ended a pod, on a node that is drained.
+    #[test]
+    fn a_pod_whose_wait_is_over_does_not_start_on_a_drained_node() {
+        let mut h = harness();
+        h.open();
+        let held = pod("held", "1");
+        let data = crate::base::paths::Layout::new(h.dir.path()).pod_data(held.uid());
+        std::fs::create_dir_all(data).unwrap();
+        h.parts.evictions.hold(&held, HeldFor::Shutdown, None);
+        h.parts.evictions.ended(&held, Moment::now());
+        let over = Moment::now();
+        h.parts.evictions.release_held(HeldFor::Shutdown, over);
+        h.parts.closed.set(Some(Closed::Drained));
+        add(&h, &[held]);
+        h.parts.handle_sync_tick(over);
+        h.parts.handle_housekeeping();
+        starts_not(&h, "held");
+        shows(&h, "held", PodPhase::Pending, "NodeDrained");
+        h.parts.closed.set(None);
+        h.parts.handle_room();
+        starts(&h, "held");
+    }
+
     #[test]
     fn a_held_pod_waits_for_the_node_and_not_for_room() {
         let mut h = harness();
