@@ -12,7 +12,6 @@ pub mod http_client;
 pub mod json;
 pub mod live;
 pub mod locks;
-pub mod log_pipe;
 pub mod metrics;
 pub mod paths;
 pub mod pod_uid;

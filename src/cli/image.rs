@@ -10,11 +10,12 @@ use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
 use super::human::size;
 use super::image_pull;
-use super::run::log_to;
+use super::run::log_levels;
 use super::suggest::did_you_mean;
 use super::table::write_rows;
 use super::terminal::say;
 use crate::base::paths::Layout;
+use crate::daemon::logging;
 use crate::daemon::settings::Settings;
 use crate::engine::images::registry::RegistryPuller;
 use crate::engine::images::{
@@ -50,7 +51,7 @@ it after ten minutes unless a container uses it.
     run: |raw, out, _| {
         let image = parse(raw).map_err(CliError::Usage)?;
         // Repairs of the image store are logged to stderr.
-        log_to(env_logger::Target::Stderr);
+        logging::start_direct(log_levels(), Box::new(std::io::stderr()));
         run(&image, out).map(|()| ExitCode::SUCCESS)
     },
 };

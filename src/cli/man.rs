@@ -59,7 +59,7 @@ const ENVIRONMENT: [(&str, &str); 3] = [
     ),
     (
         "PODPROBE_LOG",
-        "the log level: error, warn, info, debug or trace, or a level for each module",
+        "the level of the log: error, warn, info, debug, trace or off, with other levels for single subjects: warn,probes=debug",
     ),
     (
         "NO_COLOR",

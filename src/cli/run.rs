@@ -1,7 +1,6 @@
 //! The verb `run`: runs the daemon until a signal ends it.
 
 use std::fs::File;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,9 +9,8 @@ use nix::sys::signal::Signal;
 
 use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
-use super::terminal::printable;
-use crate::base::log_pipe;
 use crate::base::paths::Layout;
+use crate::daemon::logging::{self, Destination, Format, FormatError, Levels, LevelsError};
 use crate::daemon::settings::{Overrides, Settings};
 use crate::daemon::{Daemon, DaemonError};
 use crate::engine::shims::RuntimeChoice;
@@ -29,6 +27,10 @@ pub(super) const PODS: Opt = Opt::value("pods", None);
 pub(super) const RUNTIME: Opt = Opt::value("runtime", None);
 /// The option `--network auto|bridge|cni|none`.
 pub(super) const NETWORK: Opt = Opt::value("network", None);
+/// The option `--log-format text|json|journald`.
+const LOG_FORMAT: Opt = Opt::value("log-format", None);
+/// The option `--log-file FILE`.
+const LOG_FILE: Opt = Opt::value("log-file", None);
 
 /// The verb `run`.
 pub const VERB: args::Verb = args::Verb {
@@ -38,7 +40,8 @@ pub const VERB: args::Verb = args::Verb {
     ],
     help: "\
 usage: podprobe run [--config FILE] [--root DIR] [--pods DIR] [--runtime embedded|PATH]
-                    [--network auto|bridge|cni|none] [--node-name NAME]
+                    [--network auto|bridge|cni|none] [--node-name NAME] [--log-format text|json|journald]
+                    [--log-file FILE]
 
 Runs the pods whose files lie in DIR until TERM or INT ends the daemon. Containers keep running without the daemon, and
 the next daemon with the same root finds them again. Needs root.
@@ -54,15 +57,20 @@ daemon that was started on a terminal ends with it.
                            what connects pods; auto is CNI where it is configured, else a bridge where the kernel can;
                            none is a loopback interface alone
   --node-name NAME         every pod's name ends with it; default the host name
+  --log-format text|json|journald
+                           the form of the log; default journald if stderr is systemd's journal, else text
+  --log-file FILE          the log goes to FILE in place of stderr; of 5 MiB it becomes FILE.1, and a new one begins
 
 Exit codes: 0 a signal has ended the daemon, 1 it could not run, 2 wrong command line, 69 another daemon runs with this
 root, 78 the configuration cannot be used. A service manager is told when the daemon is ready (NOTIFY_SOCKET) and
 that it makes progress (WATCHDOG_USEC), as systemd's services do.
 
-PODPROBE_LOG sets the log level: error, warn, info (default), debug, trace, or a level for each module such as
-'warn,podprobe::pods::prober=debug'.
+PODPROBE_LOG sets the level of the log: error, warn, info (default), debug, trace or off, with other levels for single
+subjects such as 'warn,probes=debug'.
 ",
-    options: &[ROOT, Opt::value("config", None), PODS, RUNTIME, NETWORK, Opt::value("node-name", None)],
+    options: &[
+        ROOT, Opt::value("config", None), PODS, RUNTIME, NETWORK, Opt::value("node-name", None), LOG_FORMAT, LOG_FILE,
+    ],
     run: |raw, _, _| run(&parse(raw).map_err(CliError::Usage)?),
 };
 
@@ -81,6 +89,10 @@ pub struct Run {
     pub network: Option<NetworkChoice>,
     /// Name of the node. Overrides the configuration.
     pub node_name: Option<String>,
+    /// Form of the log. Overrides the configuration.
+    pub log_format: Option<Format>,
+    /// File of the log; None means stderr.
+    pub log_file: Option<PathBuf>,
 }
 
 fn parse(raw: &Raw) -> Result<Run, String> {
@@ -92,6 +104,8 @@ fn parse(raw: &Raw) -> Result<Run, String> {
         runtime: runtime(raw)?,
         network: network(raw)?,
         node_name: raw.text("node-name")?,
+        log_format: log_format(raw)?,
+        log_file: raw.path(LOG_FILE.name)?,
     })
 }
 
@@ -116,24 +130,31 @@ pub(super) fn network(raw: &Raw) -> Result<Option<NetworkChoice>, String> {
         .map_err(|e: NetworkChoiceError| format!("--network: {e}"))
 }
 
+/// Parses the option `--log-format`.
+fn log_format(raw: &Raw) -> Result<Option<Format>, String> {
+    let format = raw.text(LOG_FORMAT.name)?.map(|t| t.parse());
+    format
+        .transpose()
+        .map_err(|e: FormatError| format!("--log-format: {e}"))
+}
+
 /// Runs the daemon. Returns exit code 0 if a signal has ended the daemon and all threads ended in time. Otherwise
 /// returns an error.
 pub fn run(args: &Run) -> Result<ExitCode, CliError> {
     need_root("run")?;
     let sealed = seal();
     let layout = Layout::new(&args.root);
+    // A file of the log also has the reason why the configuration cannot be used.
+    let log = args.log_file.as_deref();
+    let log = log.map_or_else(Destination::stderr, Destination::file);
     let settings = settings(args, &layout).map_err(CliError::Configuration)?;
     Daemon::block_signals();
-    // The reader of the log may stop reading, so a thread writes the log. If this thread cannot be started, the
-    // log is written directly.
-    log_to(
-        log_pipe::to_stderr().map_or(env_logger::Target::Stderr, |pipe| {
-            env_logger::Target::Pipe(Box::new(pipe))
-        }),
-    );
+    let (levels, format) = (settings.log_levels.clone(), settings.log_format);
+    logging::start(levels, format, log);
+    levels_of_variable().err().inspect(|e| log::warn!("{e}"));
     warn_unsealed(sealed);
     let ended = run_daemon(settings, layout);
-    log_pipe::flush(FLUSH);
+    logging::flush(FLUSH);
     ended
 }
 
@@ -175,6 +196,8 @@ pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> 
         runtime: args.runtime.clone(),
         network: args.network,
         node_name: args.node_name.clone(),
+        log_format: args.log_format,
+        log_levels: levels_of_variable().ok().flatten(),
     };
     Settings::load(layout, config.as_deref(), &overrides).map_err(|e| e.to_string())
 }
@@ -206,51 +229,25 @@ pub(super) fn need_root(verb: &str) -> Result<(), CliError> {
     }
 }
 
-/// The environment variable that sets the log level.
+/// The environment variable that sets the levels of the log.
 const LOG_VARIABLE: &str = "PODPROBE_LOG";
-/// The log level if the variable is not set.
-const DEFAULT_LOG: &str = "info";
 
-/// Sets up the log. The level is info unless PODPROBE_LOG sets another (`debug`, `warn`,
-/// `podprobe::pods::prober=trace`). Control characters are escaped, because messages quote the output of
-/// containers, and the log may be read on a terminal.
-pub(super) fn log_to(target: env_logger::Target) {
+/// Returns the levels of the log that PODPROBE_LOG sets.
+fn levels_of_variable() -> Result<Option<Levels>, String> {
     let wanted = std::env::var(LOG_VARIABLE).unwrap_or_default();
-    let unknown = unknown_filter(&wanted);
-    let filter = match (wanted.trim(), unknown) {
-        ("", _) | (_, Some(_)) => DEFAULT_LOG,
-        (filter, None) => filter,
-    };
-    // Setting the logger fails only if the process has a logger already, as in tests.
-    let _ = env_logger::Builder::new()
-        .parse_filters(filter)
-        .target(target)
-        .format(|out, record| {
-            let (time, level) = (out.timestamp_millis(), record.level());
-            // The second and later lines of a message are indented, because such a line could be mistaken for a
-            // message of its own.
-            let text = record.args().to_string().replace('\n', "\n    ");
-            let text = printable(&text);
-            writeln!(out, "[{time} {level:<5} {}] {text}", record.target())
-        })
-        .try_init();
-    if let Some(word) = unknown {
-        log::warn!(
-            "{LOG_VARIABLE} is '{wanted}', and '{word}' is neither a level nor a module of podprobe; the level is {DEFAULT_LOG}. Levels are error, warn, info, debug, trace and off"
-        );
+    match wanted.trim().is_empty() {
+        true => Ok(None),
+        false => wanted
+            .parse()
+            .map(Some)
+            .map_err(|e: LevelsError| format!("{LOG_VARIABLE} counts for nothing: {e}")),
     }
 }
 
-/// Returns a part of a log filter that matches no module. A filter with such a part would silence the log.
-fn unknown_filter(filter: &str) -> Option<&str> {
-    let is_level = |word: &str| word.trim().parse::<log::LevelFilter>().is_ok();
-    let is_module = |word: &str| word == "podprobe" || word.starts_with("podprobe::");
-    let directives = filter.split('/').next().unwrap_or_default();
-    let mut parts = directives.split(',').map(str::trim);
-    parts.find(|part| match part.split_once('=') {
-        None => !part.is_empty() && !is_level(part) && !is_module(part),
-        Some((_, level)) => !is_level(level),
-    })
+/// Returns the levels of the log of a program without a configuration.
+pub(super) fn log_levels() -> Levels {
+    let levels = levels_of_variable().ok().flatten();
+    levels.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -267,11 +264,14 @@ mod tests {
             runtime: Some(RuntimeChoice::Path("/usr/bin/crun".into())),
             network: Some(NetworkChoice::None),
             node_name: Some("n1".into()),
+            log_format: Some(Format::Json),
+            log_file: None,
         };
         let s = settings(&args, &Layout::new("/r")).unwrap();
         assert_eq!((s.static_pod_path, s.node_name), ("/p".into(), "n1".into()));
         assert_eq!(s.runtime, RuntimeChoice::Path("/usr/bin/crun".into()));
         assert_eq!(s.network, NetworkChoice::None);
+        assert_eq!(s.log_format, Some(Format::Json));
     }
 
     #[track_caller]
@@ -288,7 +288,8 @@ mod tests {
     #[test]
     fn run_has_its_options() {
         check(
-            "run --config c.json --root /r --pods p --runtime /usr/bin/runc --network bridge --node-name Edge1",
+            "run --config c.json --root /r --pods p --runtime /usr/bin/runc --network bridge --node-name Edge1 \
+             --log-format journald --log-file /var/log/podprobe.log",
             Run {
                 root: "/r".into(),
                 config: Some("c.json".into()),
@@ -296,6 +297,8 @@ mod tests {
                 runtime: Some(RuntimeChoice::Path("/usr/bin/runc".into())),
                 network: Some(NetworkChoice::Bridge),
                 node_name: Some("Edge1".into()),
+                log_format: Some(Format::Journald),
+                log_file: Some("/var/log/podprobe.log".into()),
             },
         );
         check(
@@ -307,6 +310,8 @@ mod tests {
                 runtime: None,
                 network: None,
                 node_name: None,
+                log_format: None,
+                log_file: None,
             },
         );
     }
@@ -330,29 +335,15 @@ mod tests {
             "run --network host",
             "--network: \"host\" is no network; it is auto, bridge, cni or none",
         );
+        check_error(
+            "run --log-format xml",
+            "--log-format: \"xml\" is no form of the log; forms are text, json and journald",
+        );
     }
 
     #[test]
     fn a_relative_root_is_made_absolute() {
         let run = testing::parse(&VERB, parse, "run --root rel/ative").unwrap();
         assert_eq!(run.root, std::env::current_dir().unwrap().join("rel/ative"));
-    }
-
-    #[test]
-    fn a_filter_that_would_silence_the_log_is_named() {
-        for good in [
-            "",
-            "debug",
-            "WARN",
-            "off",
-            "podprobe",
-            "warn,podprobe::pods::prober=trace",
-            "info/regex",
-        ] {
-            assert_eq!(unknown_filter(good), None, "{good}");
-        }
-        assert_eq!(unknown_filter("foo"), Some("foo"));
-        assert_eq!(unknown_filter("info, debgu"), Some("debgu"));
-        assert_eq!(unknown_filter("podprobe=loud"), Some("podprobe=loud"));
     }
 }

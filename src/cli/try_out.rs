@@ -19,7 +19,7 @@ use super::terminal::say;
 use super::{live, run};
 use crate::base::paths::Layout;
 use crate::base::remove_tree::remove_tree;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, logging};
 use crate::engine::shims::RuntimeChoice;
 use crate::net::network::NetworkChoice;
 
@@ -151,6 +151,8 @@ fn as_run(args: &Try, root: &Path) -> Run {
         runtime: args.runtime.clone(),
         network: args.network,
         node_name: None,
+        log_format: None,
+        log_file: None,
     }
 }
 
@@ -175,7 +177,7 @@ fn log_to_file(root: &Path) -> Result<(), CliError> {
     let path = root.join("podprobe.log");
     let file = File::create(&path)
         .map_err(|e| CliError::Failed(format!("cannot write {}: {e}", path.display())))?;
-    run::log_to(env_logger::Target::Pipe(Box::new(file)));
+    logging::start_direct(run::log_levels(), Box::new(file));
     Ok(())
 }
 

@@ -15,9 +15,9 @@ use super::backend::DaemonBackend;
 use super::machine;
 use crate::api::{Pod, PodSource, PodStatus, PodUid};
 use crate::base::clock::Moment;
-use crate::base::log_pipe;
 use crate::base::metrics::{Family, Kind};
 use crate::base::text::visible::{is_unsafe, replace};
+use crate::daemon::logging;
 use crate::engine::runtime::{RuntimePodStatus, RuntimeState};
 use crate::engine::stats::Disk;
 use crate::face::server::{Health, Metrics};
@@ -161,7 +161,7 @@ impl DaemonBackend {
         }
         let help = "Lines of the log that were dropped, because nobody read it.";
         Family::new(out, "podprobe_log_dropped_total", Kind::Counter, help)
-            .value(&[], log_pipe::dropped());
+            .value(&[], logging::dropped());
         let help = "The version that runs.";
         Family::new(out, "podprobe_build_info", Kind::Gauge, help)
             .value(&[("version", env!("CARGO_PKG_VERSION"))], 1);

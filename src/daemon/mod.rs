@@ -10,6 +10,7 @@ mod error;
 mod garbage;
 mod last_daemon;
 mod live_settings;
+pub mod logging;
 mod machine;
 mod metrics;
 mod parts;

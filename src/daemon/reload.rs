@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::backend::DaemonBackend;
 use super::live_settings::Reloading;
 use crate::base::locks::Locked;
+use crate::daemon::logging;
 use crate::daemon::settings::Settings;
 use crate::face::server::RequestError;
 use crate::pods::admission;
@@ -45,6 +46,7 @@ impl DaemonBackend {
         } = &self.reloading;
         live.set(settings);
         logs.set(settings.log_bounds());
+        logging::set_levels(settings.log_levels.clone());
         let max_back_off = settings.max_container_restart_period;
         syncer.set_max_back_off(max_back_off);
         self.evictions.set_max_back_off(max_back_off);

@@ -4,6 +4,7 @@ mod cli;
 mod command_line;
 mod cp;
 mod install;
+mod log;
 mod mistakes;
 mod server;
 mod status_page;

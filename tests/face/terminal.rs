@@ -18,10 +18,10 @@ use crate::support::fake_registry::{Content, Layer, Server, noise, tar};
 use crate::support::{Node, PROGRAM, on, processes_naming, wait_until};
 
 /// A child that does not outlive the test.
-struct Killed(Child);
+pub(crate) struct Killed(pub(crate) Child);
 
 impl Killed {
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.0.id()).unwrap();
         kill(Pid::from_raw(pid), signal).unwrap();
     }
@@ -179,7 +179,7 @@ fn where_there_is_no_terminal_each_step_of_a_pull_is_a_line() {
 }
 
 /// A daemon without a terminal, started with HUP ignored where `nohup` says so; it gets HUP, and TERM ends it.
-fn log_of_a_daemon(node: &Node, nohup: bool, level: &str) -> String {
+fn log_of_a_daemon(node: &Node, nohup: bool) -> String {
     let log = node.dir.path().join("log");
     let script = match nohup {
         true => "trap '' HUP; exec setsid \"$0\" run --root \"$1\"",
@@ -188,7 +188,6 @@ fn log_of_a_daemon(node: &Node, nohup: bool, level: &str) -> String {
     let child = Command::new("/bin/sh")
         .args(["-c", script, PROGRAM])
         .arg(node.layout.root())
-        .env("PODPROBE_LOG", level)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(&log).unwrap())
@@ -208,29 +207,17 @@ fn log_of_a_daemon(node: &Node, nohup: bool, level: &str) -> String {
 #[test]
 fn hup_reloads_the_configuration_unless_the_daemon_was_told_to_ignore_it() {
     on(Settings::default().runtime, |node| {
-        let log = log_of_a_daemon(node, true, "info");
+        let log = log_of_a_daemon(node, true);
         assert!(
             log.contains("SIGTERM: stopping") && !log.contains("config.json"),
             "{log}"
         );
-        let log = log_of_a_daemon(node, false, "info");
+        let log = log_of_a_daemon(node, false);
         assert!(
             log.contains("etc/podprobe/config.json: nothing has changed"),
             "{log}"
         );
         assert!(log.contains("SIGTERM: stopping"), "{log}");
-        fs::create_dir_all(node.layout.containers()).unwrap();
-    });
-}
-
-#[test]
-fn a_log_level_that_is_none_is_named_and_the_log_goes_on() {
-    on(Settings::default().runtime, |node| {
-        let log = log_of_a_daemon(node, false, "foo");
-        assert!(
-            log.contains("PODPROBE_LOG is 'foo', and 'foo' is neither a level nor a module"),
-            "{log}"
-        );
         fs::create_dir_all(node.layout.containers()).unwrap();
     });
 }

@@ -45,7 +45,7 @@ pub fn run_sealed() -> io::Result<()> {
 }
 
 /// Variables that the processes of podprobe itself use. PATH finds runtimes and plugins.
-const KEPT: [&str; 3] = ["PATH", "PODPROBE_LOG", "RUST_BACKTRACE"];
+const KEPT: [&str; 2] = ["PATH", "RUST_BACKTRACE"];
 
 /// Returns a command that runs `program`, which is this program, in one of its roles. The process has nothing of what the
 /// daemon was started with, such as the socket and the credentials that a service manager gives: it outlives the daemon, and

@@ -11,11 +11,11 @@ use serde::Deserialize;
 use super::error::{FileError, SettingsError};
 use super::values::{
     absolute_path, address, addresses, authorization_mode, bind_address, check_frequency,
-    check_node_name, domain, gc_age, headers, hosts, log_files, log_size, max_pods, network_choice,
-    node_labels, node_name_or_empty, on_progress_deadline, parallel_pulls, path_or_none, paths,
-    percent, pids_limit, pod_url, port_or_none, proxy_mode, ranges, restart_period,
-    review_lifetime, runtime, runtime_classes, shutdown_period, swap_behavior, sync_frequency,
-    sysctl_patterns, taints,
+    check_node_name, domain, gc_age, headers, hosts, log_files, log_format, log_levels, log_size,
+    max_pods, network_choice, node_labels, node_name_or_empty, on_progress_deadline,
+    parallel_pulls, path_or_none, paths, percent, pids_limit, pod_url, port_or_none, proxy_mode,
+    ranges, restart_period, review_lifetime, runtime, runtime_classes, shutdown_period,
+    swap_behavior, sync_frequency, sysctl_patterns, taints,
 };
 use super::{AuthorizationMode, Overrides, Settings};
 use crate::api::cidr::Cidr;
@@ -23,6 +23,7 @@ use crate::api::decode;
 use crate::base::http_client::WebUrl;
 use crate::base::paths::Layout;
 use crate::cluster::node::facts::Taint;
+use crate::daemon::logging::{Format, Levels};
 use crate::engine::images::registry::Registries;
 use crate::engine::shims::RuntimeChoice;
 use crate::net::network::NetworkChoice;
@@ -131,6 +132,16 @@ pub(super) struct File {
     shutdown_grace_period: Option<Duration>,
     #[serde(deserialize_with = "shutdown_period")]
     shutdown_grace_period_critical_pods: Option<Duration>,
+    logging: Logging,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Logging {
+    #[serde(deserialize_with = "log_format")]
+    format: Option<Option<Format>>,
+    #[serde(deserialize_with = "log_levels")]
+    level: Option<Levels>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -362,6 +373,14 @@ impl File {
                 .unwrap_or(d.load_app_armor_profile),
             shutdown_grace_period: shutdown,
             shutdown_grace_period_critical_pods: of_critical,
+            log_format: overrides
+                .log_format
+                .or(self.logging.format.unwrap_or(d.log_format)),
+            log_levels: overrides
+                .log_levels
+                .clone()
+                .or(self.logging.level)
+                .unwrap_or(d.log_levels),
             written: None,
             origin: None,
         })

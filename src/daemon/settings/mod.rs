@@ -28,6 +28,7 @@ use crate::base::paths::Layout;
 use crate::base::sys::cgroup_mounts::is_pure_v2;
 use crate::cluster::node::facts::Taint;
 use crate::cluster::reviews::Lifetimes;
+use crate::daemon::logging::{Format, Levels};
 use crate::engine::images::ImageGcPolicy;
 use crate::engine::images::manager::Parallel;
 use crate::engine::images::registry::Registries;
@@ -203,6 +204,12 @@ pub struct Settings {
     /// `shutdownGracePeriodCriticalPods`: the part of `shutdownGracePeriod` that critical pods have after the others; at
     /// most `shutdownGracePeriod`.
     pub shutdown_grace_period_critical_pods: Duration,
+    /// `logging.format`: the form of the daemon's log: `text`, `json` or `journald`; empty means `journald` if stderr is
+    /// systemd's journal, and `text` otherwise ([The log](log.md)).
+    pub log_format: Option<Format>,
+    /// `logging.level`: the level of the daemon's log, with other levels for single subjects, such as `warn,probes=debug`;
+    /// `PODPROBE_LOG` counts more ([The log](log.md#levels)).
+    pub log_levels: Levels,
     /// Content of the file as it was read, for clients that ask for the configuration in force. This field has no
     /// key.
     pub written: Option<Arc<Value>>,
@@ -290,6 +297,8 @@ impl Default for Settings {
             load_app_armor_profile: false,
             shutdown_grace_period: Duration::from_secs(30),
             shutdown_grace_period_critical_pods: Duration::from_secs(10),
+            log_format: None,
+            log_levels: Levels::default(),
             written: None,
             origin: None,
         }
@@ -307,6 +316,10 @@ pub struct Overrides {
     pub network: Option<NetworkChoice>,
     /// Name of the node, from `--node-name`.
     pub node_name: Option<String>,
+    /// Form of the log, from `--log-format`.
+    pub log_format: Option<Format>,
+    /// Levels of the log, from the variable PODPROBE_LOG.
+    pub log_levels: Option<Levels>,
 }
 
 impl Settings {
@@ -389,6 +402,9 @@ impl Settings {
         all["singleProcessOOMKill"] = single.unwrap_or_else(|| !is_pure_v2()).into();
         let critical = self.shutdown_grace_period_critical_pods;
         all["shutdownGracePeriodCriticalPods"] = go_duration(critical).into();
+        let format = self.log_format.map(|format| format.to_string());
+        all["logging"]["format"] = format.unwrap_or_default().into();
+        all["logging"]["level"] = self.log_levels.to_string().into();
         all["runtime"] = match &self.runtime {
             RuntimeChoice::Embedded => "embedded".into(),
             RuntimeChoice::Path(runtime) => path(runtime),

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Origin, SHIPPED, Settings, SettingsError};
 
 /// The keys that change while the daemon runs. All other keys need a restart of the daemon.
-pub const AT_ONCE: [&str; 22] = [
+pub const AT_ONCE: [&str; 23] = [
     "registerWithTaints",
     "syncFrequency",
     "crashLoopBackOff.maxContainerRestartPeriod",
@@ -33,6 +33,7 @@ pub const AT_ONCE: [&str; 22] = [
     "registries",
     "shutdownGracePeriod",
     "shutdownGracePeriodCriticalPods",
+    "logging.level",
 ];
 
 impl Origin {
@@ -102,6 +103,7 @@ impl Settings {
         settings.registries = new.registries.clone();
         settings.shutdown_grace_period = new.shutdown_grace_period;
         settings.shutdown_grace_period_critical_pods = new.shutdown_grace_period_critical_pods;
+        settings.log_levels = new.log_levels.clone();
         settings.written = Some(Arc::new(values));
         (settings, changes)
     }
@@ -171,6 +173,7 @@ mod tests {
             "shutdownGracePeriodCriticalPods" => json!("3s"),
             "onProgressDeadline" => json!("rollback"),
             "maxParallelImagePulls" => json!(1),
+            "logging.level" => json!("warn,probes=debug"),
             "registries" => json!({"pull": false}),
             _ => json!("33s"),
         }

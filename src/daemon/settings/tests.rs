@@ -145,7 +145,7 @@ fn what_is_in_force_has_every_key_and_no_password() {
         static_pod_path: Some("/p".into()),
         node_name: Some("edge".into()),
         runtime: Some(RuntimeChoice::Path("/usr/bin/crun".into())),
-        network: None,
+        ..Overrides::default()
     };
     let settings = Settings::load(&layout, Some(&file), &overrides).unwrap();
     let all = settings.in_force();
@@ -458,15 +458,21 @@ fn the_command_line_wins_over_the_file_and_the_file_over_the_root() {
         runtime: Some(RuntimeChoice::Path("/usr/sbin/runc".into())),
         network: None,
         node_name: Some("N".into()),
+        log_format: Some(Format::Json),
+        log_levels: "warn,probes=debug".parse().ok(),
     };
-    let file = r#"{"staticPodPath": "/f", "nodeName": "m"}"#;
+    let file = r#"{"staticPodPath": "/f", "nodeName": "m", "logging": {"format": "text", "level": "debug"}}"#;
     let s = resolve(file, "/r", &overrides).unwrap();
     assert_eq!(
         (s.static_pod_path.to_str().unwrap(), s.node_name.as_str()),
         ("/p", "n")
     );
     assert_eq!(s.runtime, RuntimeChoice::Path("/usr/sbin/runc".into()));
+    assert_eq!(s.log_format, Some(Format::Json));
+    assert_eq!(s.log_levels.to_string(), "warn,probes=debug");
     let s = resolve(file, "/r", &Overrides::default()).unwrap();
+    assert_eq!(s.log_format, Some(Format::Text));
+    assert_eq!(s.log_levels.to_string(), "debug");
     assert_eq!(
         (s.static_pod_path.to_str().unwrap(), s.node_name.as_str()),
         ("/f", "m")
@@ -528,4 +534,22 @@ fn only_the_default_file_may_be_missing() {
         )),
         "{e}"
     );
+}
+
+#[test]
+fn a_wrong_form_and_a_wrong_level_of_the_log_are_named() {
+    check_error(
+        r#"{"logging": {"format": "xml"}}"#,
+        "logging.format: \"xml\" is no form of the log; forms are text, json and journald at line 1 column 14",
+    );
+    check_error(
+        r#"{"logging": {"level": "probes=loud"}}"#,
+        "logging.level: \"loud\" is no level; levels are error, warn, info, debug, trace and off, and a subject has one by 'probes=debug' at line 1 column 14",
+    );
+    let empty = resolve(
+        r#"{"logging": {"format": "", "level": ""}}"#,
+        "/r",
+        &Overrides::default(),
+    );
+    assert_eq!(empty.unwrap().log_format, None);
 }

@@ -20,6 +20,7 @@ use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label
 use crate::base::clock::{DurationError, go_duration, parse_go_duration};
 use crate::base::http_client::WebUrl;
 use crate::cluster::node::facts::Taint;
+use crate::daemon::logging::{Format, Levels};
 use crate::engine::shims::RuntimeChoice;
 use crate::net::network::NetworkChoice;
 use crate::net::network::pod_cidrs::{self, PodCidrError};
@@ -412,6 +413,19 @@ pub(super) fn addresses<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<Ip
 pub(super) fn network_choice<'de, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Option<NetworkChoice>, D::Error> {
+    checked(d, |t: String| t.parse())
+}
+
+pub(super) fn log_format<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<Option<Format>>, D::Error> {
+    checked(d, |t: String| match t.as_str() {
+        "" => Ok(None),
+        form => form.parse().map(Some),
+    })
+}
+
+pub(super) fn log_levels<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Levels>, D::Error> {
     checked(d, |t: String| t.parse())
 }
 

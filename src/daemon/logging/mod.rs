@@ -1,0 +1,191 @@
+//! The log of the daemon: which lines are written, in which form, and where to.
+//!
+//! Invariants: a line has a subject and no name of a module. What the log writes is bounded: equal lines are counted, one place
+//! in the code cannot flood the log ([`restraint`]), and a file is renamed when it is full ([`log_file`]).
+
+mod levels;
+mod line;
+mod log_file;
+mod restraint;
+mod subject;
+mod writer;
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::panic::{self, PanicHookInfo};
+use std::path::Path;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use log::{Log, Metadata, Record};
+
+pub use self::levels::{Levels, LevelsError};
+use self::line::Line;
+pub use self::line::{Format, FormatError};
+pub use self::log_file::LARGEST;
+use self::log_file::LogFile;
+use self::subject::subject;
+use self::writer::Pipe;
+use crate::base::live::Live;
+use crate::base::locks::Locked;
+
+/// The logger of this process.
+static LOGGER: OnceLock<Logger> = OnceLock::new();
+
+struct Logger {
+    levels: Live<Levels>,
+    out: Out,
+}
+
+/// Where the lines go.
+enum Out {
+    Thread(Pipe),
+    /// Without a thread, for programs that end soon, or if the thread cannot be started.
+    Direct(Mutex<Box<dyn Write + Send>>, Format),
+}
+
+/// Where the log of the daemon goes.
+pub struct Destination {
+    out: Box<dyn Write + Send>,
+    /// Why the log goes to stderr and not to the file that was asked for.
+    problem: Option<String>,
+}
+
+impl Destination {
+    /// Returns stderr.
+    pub fn stderr() -> Self {
+        Self {
+            out: Box::new(io::stderr()),
+            problem: None,
+        }
+    }
+
+    /// Returns a file, which stderr goes to from now on. If the file cannot be opened, the log goes to stderr and says so.
+    pub fn file(path: &Path) -> Self {
+        match LogFile::in_place_of_stderr(path) {
+            Ok(file) => Self {
+                out: Box::new(file),
+                problem: None,
+            },
+            Err(e) => Self {
+                problem: Some(format!(
+                    "cannot write the log to {}: {e}; it goes to stderr",
+                    path.display()
+                )),
+                ..Self::stderr()
+            },
+        }
+    }
+}
+
+/// Starts the log of the daemon, which has a thread that writes. Without a form, it is that of the journal if stderr is the
+/// journal, and text otherwise.
+pub fn start(levels: Levels, format: Option<Format>, to: Destination) {
+    let format = format.unwrap_or_else(|| match is_journal(&io::stderr()) {
+        true => Format::Journald,
+        false => Format::Text,
+    });
+    let out = match Pipe::start(to.out, format) {
+        Ok(pipe) => Out::Thread(pipe),
+        Err(_) => Out::Direct(Mutex::new(Box::new(io::stderr())), format),
+    };
+    install(Logger {
+        levels: Live::new(levels),
+        out,
+    });
+    to.problem.inspect(|problem| log::error!("{problem}"));
+}
+
+/// Starts the log of a program that ends soon, which each line is written to at once.
+pub fn start_direct(levels: Levels, out: Box<dyn Write + Send>) {
+    install(Logger {
+        levels: Live::new(levels),
+        out: Out::Direct(Mutex::new(out), Format::Text),
+    });
+}
+
+fn install(logger: Logger) {
+    let most = logger.levels.get().most();
+    // A process has one logger. In tests there may be one already.
+    let logger = LOGGER.get_or_init(|| logger);
+    if log::set_logger(logger).is_ok() {
+        log::set_max_level(most);
+        panic::set_hook(Box::new(log_panic));
+    }
+}
+
+/// Changes the levels of the log from now on.
+pub fn set_levels(levels: Levels) {
+    if let Some(logger) = LOGGER.get() {
+        log::set_max_level(levels.most());
+        logger.levels.set(levels);
+    }
+}
+
+/// Returns the number of lines that were dropped since the start of this process.
+pub fn dropped() -> u64 {
+    LOGGER.get().map_or(0, |logger| match &logger.out {
+        Out::Thread(pipe) => pipe.dropped(),
+        Out::Direct(..) => 0,
+    })
+}
+
+/// Waits until all lines are written, but at most for `limit`. The process calls this function at its end.
+pub fn flush(limit: Duration) {
+    if let Some(Out::Thread(pipe)) = LOGGER.get().map(|logger| &logger.out) {
+        pipe.flush(limit);
+    }
+}
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let levels = self.levels.get();
+        metadata.level() <= levels.of(subject(metadata.target()))
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let line = Line {
+            time: Timestamp::now(),
+            level: record.level(),
+            subject: subject(record.target()),
+            place: (
+                record.file_static().unwrap_or_default(),
+                record.line().unwrap_or_default(),
+            ),
+            text: record.args().to_string(),
+            more: None,
+        };
+        match &self.out {
+            Out::Thread(pipe) => pipe.send(line),
+            Out::Direct(out, format) => {
+                // The reader of stderr may be gone, which is no error of this process.
+                let _ = out.locked().write_all(line.written(*format).as_bytes());
+            }
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Logs a panic with its place, so that the log has it in the form of all lines.
+fn log_panic(info: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("unnamed");
+    let trace = std::backtrace::Backtrace::capture();
+    let trace = match trace.status() {
+        std::backtrace::BacktraceStatus::Captured => format!("\n{trace}"),
+        _ => String::new(),
+    };
+    log::error!("thread {thread} has {info}{trace}");
+}
+
+/// Tells whether a descriptor goes to systemd's journal, which names the descriptor in JOURNAL_STREAM.
+fn is_journal(fd: &impl AsFd) -> bool {
+    let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    let stat = nix::sys::stat::fstat(fd.as_fd());
+    stat.is_ok_and(|s| named == format!("{}:{}", s.st_dev, s.st_ino))
+}

@@ -1,0 +1,77 @@
+//! The subjects of the log: what a line is about, in the words of people who have never seen the code.
+//!
+//! Invariants: each part of the code has one subject. The name of a module is in no line of the log.
+
+/// The parts of the code with their subjects. The first part that a module is in counts.
+const PARTS: [(&str, &str); 16] = [
+    ("podprobe::pods::prober", "probes"),
+    ("podprobe::pods::events", "events"),
+    ("podprobe::pods::volumes", "volumes"),
+    ("podprobe::pods::controllers", "workloads"),
+    ("podprobe::pods", "pods"),
+    ("podprobe::workloads", "workloads"),
+    ("podprobe::engine::images", "images"),
+    ("podprobe::engine::nsexec", "commands"),
+    ("podprobe::engine::file_copy", "commands"),
+    ("podprobe::engine", "containers"),
+    ("podprobe::net::network", "network"),
+    ("podprobe::net", "services"),
+    ("podprobe::cluster", "cluster"),
+    ("podprobe::face", "server"),
+    ("podprobe", "daemon"),
+    ("", "libraries"),
+];
+
+/// Returns the subject of the lines of a module.
+pub(super) fn subject(module: &str) -> &'static str {
+    let is_in = |part: &str| match module.strip_prefix(part) {
+        Some(rest) => part.is_empty() || rest.is_empty() || rest.starts_with("::"),
+        None => false,
+    };
+    let part = PARTS.iter().find(|(part, _)| is_in(part));
+    part.map_or("daemon", |(_, subject)| subject)
+}
+
+/// Returns the subject with this name.
+pub(super) fn named(name: &str) -> Option<&'static str> {
+    subjects().find(|subject| *subject == name)
+}
+
+/// Returns the names of all subjects, some of them more than once.
+pub(super) fn subjects() -> impl Iterator<Item = &'static str> {
+    PARTS.iter().map(|(_, subject)| *subject)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_module_has_the_subject_of_the_narrowest_part() {
+        for (module, expected) in [
+            ("podprobe::pods::prober::manager", "probes"),
+            ("podprobe::pods::prober", "probes"),
+            ("podprobe::pods::probers", "pods"),
+            ("podprobe::engine::shims::exits", "containers"),
+            ("podprobe::net::proxy::watch", "services"),
+            ("podprobe::base::threads", "daemon"),
+            ("podprobed", "libraries"),
+            ("ureq::run", "libraries"),
+        ] {
+            assert_eq!(subject(module), expected, "{module}");
+        }
+    }
+
+    #[test]
+    fn each_part_is_a_directory_or_a_file_of_the_sources() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        for (part, _) in PARTS.iter().filter(|(part, _)| !part.is_empty()) {
+            let below = part.trim_start_matches("podprobe").replace("::", "/");
+            let path = sources.join(below.trim_start_matches('/'));
+            let is_there = path.is_dir() || path.with_extension("rs").is_file();
+            assert!(is_there, "{part} is not in {}", sources.display());
+        }
+    }
+}
