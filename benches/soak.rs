@@ -109,7 +109,9 @@ impl Soak {
 
     fn chaos(&mut self, length: Duration) {
         let _ = fs::remove_file(calm_file(&self.node));
-        let end = Instant::now() + length;
+        let begun = Instant::now();
+        let end = begun + length;
+        let before = self.node.log().len();
         self.last = None;
         while let left = end.saturating_duration_since(Instant::now())
             && !left.is_zero()
@@ -119,6 +121,15 @@ impl Soak {
                 self.look();
             }
         }
+        let days = begun.elapsed().as_secs_f64() / 86_400.0;
+        let written = self.node.log().len().saturating_sub(before);
+        let megabytes = written as f64 / 1e6;
+        self.report.add(
+            "daemon in chaos: its log",
+            "MB a day",
+            None,
+            megabytes / days,
+        );
     }
 
     /// One look at everything while the targets misbehave, and a line about it.
