@@ -9,6 +9,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use podprobe::base::sys::process::usual_surroundings;
 use podprobe::engine::runtime::ExecOutcome;
 use podprobe::engine::shims::RuntimeChoice;
 use serde_json::{Value, json};
@@ -289,6 +290,8 @@ fn runc(c: &Running<'_>, command: &[String]) -> String {
     let RuntimeChoice::Path(runc) = &c.node.settings.runtime else {
         panic!("not on runc")
     };
+    // runc hands on the limits of its caller. Those of a container do not depend on who has started the daemon.
+    usual_surroundings();
     let mut runc = Command::new(runc);
     runc.arg("--root")
         .arg(c.node.layout.oci_state())

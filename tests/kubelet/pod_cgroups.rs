@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::support::oom_score::{lowest_oom_score, oom_score};
 use crate::support::running::Running;
-use crate::support::skip::skip;
+use crate::support::skip::{has, skip};
 use crate::support::{Node, on_both, pod, sh, wait_until};
 
 /// The first of these files that a controller has of a cgroup.
@@ -177,32 +177,94 @@ fn a_container_with_a_memory_limit_is_not_swapped_out(node: &Node) {
     c.end();
 }
 
-/// Limit of open files, soft and hard, umask and nice of a container's first process and of a command in it.
+/// What a container's first process and a command in it have: limits of open files, umask, nice, class of scheduling,
+/// processors, class of input and output, and all other limits.
 fn a_container_inherits_nothing_of_the_daemon_s_limits(node: &Node) {
-    let script = "ulimit -Sn; ulimit -Hn; umask; cut -d ' ' -f 19 /proc/self/stat";
-    // As a service manager may start a daemon, and this test stands for one.
+    let tools = ["chrt", "taskset", "ionice"];
+    if !tools.iter().all(|tool| has(tool, "util-linux")) {
+        return;
+    }
+    let script = "ulimit -Sn; ulimit -Hn; umask; cut -d ' ' -f 19 /proc/self/stat; cut -d ' ' -f 41 /proc/self/stat
+        grep Cpus_allowed_list /proc/self/status; ionice; grep -v files /proc/self/limits";
+    // The test stands for a daemon whose service manager has changed all of it.
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard.min(600), hard).unwrap();
     umask(Mode::from_bits_truncate(0o077));
     let thread = nix::unistd::gettid().to_string();
-    let nicer = Command::new("/usr/bin/busybox")
-        .args(["renice", "-n", "5", "-p", &thread])
-        .status();
-    assert!(nicer.unwrap().success());
+    for line in [
+        "renice -n 5 -p",
+        "chrt --batch --pid 0",
+        "taskset -p 1",
+        "ionice -c 3 -p",
+    ] {
+        let words: Vec<&str> = line.split(' ').chain([thread.as_str()]).collect();
+        let done = Command::new(words[0]).args(&words[1..]).output().unwrap();
+        assert!(done.status.success(), "{line}: {done:?}");
+    }
+    // The same for each of the other limits: half of what it is, or less.
+    let others = [
+        Resource::RLIMIT_CORE,
+        Resource::RLIMIT_FSIZE,
+        Resource::RLIMIT_MEMLOCK,
+        Resource::RLIMIT_MSGQUEUE,
+        Resource::RLIMIT_NPROC,
+        Resource::RLIMIT_SIGPENDING,
+        Resource::RLIMIT_STACK,
+    ];
+    for resource in others {
+        let (soft, hard) = getrlimit(resource).unwrap();
+        setrlimit(resource, (soft / 2).min(1 << 40), hard).unwrap();
+    }
     let main = sh("main", &format!("{script}; echo up; exec sleep 1000"));
     let c = Running::start(node, "inherits", &json!({"containers": [main]}));
     let (code, of_command) = c.sh(script);
     let status = c.rt.pod_status(c.pod.uid()).unwrap();
     let log = fs::read_to_string(&status.containers[0].log_path).unwrap();
-    let of_first: Vec<&str> = log.lines().filter_map(|l| l.split(' ').nth(3)).collect();
     c.end();
+    let first_process = |file: &str| fs::read_to_string(format!("/proc/1/{file}")).unwrap();
+    let processors = first_process("status");
+    let processors = processors
+        .lines()
+        .find(|l| l.starts_with("Cpus_allowed_list"));
     let most = |limit: u64| limit.min(hard).to_string();
-    let expected = [&most(1024), &most(524_288), "0022", "0"];
-    assert_eq!(
-        (code, of_command.lines().collect::<Vec<_>>()),
-        (0, expected.to_vec())
-    );
-    assert_eq!(of_first, [&expected[..], &["up"]].concat());
+    let usual = ["0022", "0", "0"].map(str::to_owned);
+    let mut expected = [&[most(1024), most(524_288)][..], &usual].concat();
+    expected.push(words_of(processors.unwrap()));
+    expected.push("none: prio 0".to_owned());
+    expected.extend(first_process("limits").lines().map(words_of));
+    // What this test may not raise stays lower.
+    let own = fs::read_to_string("/proc/self/limits").unwrap();
+    let hard_limits = |text: &str| -> Vec<Option<String>> {
+        let rows = text.lines().map(words_of);
+        rows.map(|row| row.rsplit(' ').nth(1).map(str::to_owned))
+            .collect()
+    };
+    let pairs = hard_limits(&own)
+        .into_iter()
+        .zip(hard_limits(&first_process("limits")));
+    let rows = own.lines().zip(pairs);
+    let lower = rows.filter(|(row, (own, first))| own != first || row.contains("open files"));
+    let lower: Vec<String> = lower
+        .map(|(row, _)| words_of(row)[..14].to_owned())
+        .collect();
+    assert!(lower.len() < 4, "{lower:?}");
+    let comparable = |lines: &mut Vec<String>| {
+        lines.retain(|line| !lower.iter().any(|name| line.starts_with(name.as_str())));
+    };
+    comparable(&mut expected);
+    let mut of_command: Vec<String> = of_command.lines().map(words_of).collect();
+    comparable(&mut of_command);
+    assert_eq!((code, &of_command), (0, &expected));
+    let of_first = log.lines().filter_map(|line| line.splitn(4, ' ').nth(3));
+    let mut of_first: Vec<String> = of_first.map(words_of).collect();
+    comparable(&mut of_first);
+    expected.push("up".to_owned());
+    assert_eq!(of_first, expected);
+}
+
+/// The line with one space between its words.
+fn words_of(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// At the kubelet's score, or as low as this machine allows.

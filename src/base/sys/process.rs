@@ -4,7 +4,8 @@
 use std::io;
 
 use nix::errno::Errno;
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, sched_getaffinity, sched_setaffinity, unshare};
+use nix::unistd::Pid;
 
 /// The `oom_score_adj` of the kubelet and kube-proxy, with which the kernel kills a process last.
 pub const LAST: i32 = -999;
@@ -22,10 +23,76 @@ pub fn protect_from_the_oom_killer() -> Option<i32> {
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Gives this process the usual priority (nice 0), if it is permitted to. Children inherit the priority.
-pub fn usual_priority() {
-    // SAFETY: setpriority takes integers only and touches no memory of this process.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
+/// The resources whose limits [`usual_surroundings`] sets. The limit of open files is not among them: each container has its
+/// own.
+#[allow(clippy::unnecessary_cast)]
+const LIMITED: [u32; 15] = [
+    libc::RLIMIT_AS as u32,
+    libc::RLIMIT_CORE as u32,
+    libc::RLIMIT_CPU as u32,
+    libc::RLIMIT_DATA as u32,
+    libc::RLIMIT_FSIZE as u32,
+    libc::RLIMIT_LOCKS as u32,
+    libc::RLIMIT_MEMLOCK as u32,
+    libc::RLIMIT_MSGQUEUE as u32,
+    libc::RLIMIT_NICE as u32,
+    libc::RLIMIT_NPROC as u32,
+    libc::RLIMIT_RSS as u32,
+    libc::RLIMIT_RTPRIO as u32,
+    libc::RLIMIT_RTTIME as u32,
+    libc::RLIMIT_SIGPENDING as u32,
+    libc::RLIMIT_STACK as u32,
+];
+
+/// Gives this process the usual scheduling (nice 0, the class OTHER, the usual class of input and output), and the
+/// processors and resource limits of the node's first process, as far as it is permitted to. Children inherit all of it, so
+/// that containers do not depend on how the daemon was started.
+pub fn usual_surroundings() {
+    const FIRST: libc::pid_t = 1;
+    const IOPRIO_WHO_PROCESS: i32 = 1;
+    // The kernel's struct sched_param is one int. That of musl is larger.
+    let priority: libc::c_int = 0;
+    // SAFETY: setpriority and ioprio_set take integers only. `priority` lives through its call. musl has no
+    // sched_setscheduler and nothing has ioprio_set, so these are the kernel's own calls.
+    unsafe {
+        let order = (libc::SCHED_OTHER, &raw const priority);
+        libc::syscall(libc::SYS_sched_setscheduler, 0, order.0, order.1);
+        libc::setpriority(libc::PRIO_PROCESS, 0, 0);
+        libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, 0);
+    }
+    if let Ok(processors) = sched_getaffinity(Pid::from_raw(FIRST)) {
+        let _ = sched_setaffinity(Pid::from_raw(0), &processors);
+    }
+    for resource in LIMITED {
+        let (Some(first), Some(own)) = (limit_of(FIRST, resource), limit_of(0, resource)) else {
+            continue;
+        };
+        let most = first.rlim_max.min(own.rlim_max);
+        let permitted = libc::rlimit64 {
+            rlim_cur: first.rlim_cur.min(most),
+            rlim_max: most,
+        };
+        for limit in [permitted, first] {
+            // SAFETY: `limit` lives through the call and is what the kernel calls a struct rlimit64.
+            unsafe {
+                let none = std::ptr::null_mut::<libc::rlimit64>();
+                libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, none);
+            }
+        }
+    }
+}
+
+fn limit_of(process: libc::pid_t, resource: u32) -> Option<libc::rlimit64> {
+    let mut limit = libc::rlimit64 {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` lives through the call and is what the kernel calls a struct rlimit64.
+    let result = unsafe {
+        let none = std::ptr::null::<libc::rlimit64>();
+        libc::syscall(libc::SYS_prlimit64, process, resource, none, &raw mut limit)
+    };
+    (result == 0).then_some(limit)
 }
 
 /// Gives every signal its default action and blocks none. Rust ignores SIGPIPE, and glibc's posix_spawn ignores two signals

@@ -289,8 +289,8 @@ pub fn helper_main(_args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::base::sys::harden_process();
     // Signals that end the daemon's session, or that come from its terminal, must not reach the spawner.
     let _ = nix::unistd::setsid();
-    // The process takes the usual priority, so that commands do not inherit the daemon's priority.
-    crate::base::sys::process::usual_priority();
+    // Commands do not inherit what the daemon was started with.
+    crate::base::sys::process::usual_surroundings();
     match own_socket().and_then(|socket| serve(socket.as_fd())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

@@ -161,8 +161,8 @@ impl Shim {
         nix::unistd::setsid()?;
         nix::sys::prctl::set_child_subreaper(true)?;
         process::protect_from_the_oom_killer();
-        // The container must not inherit the priority with which the daemon was started.
-        process::usual_priority();
+        // The container must not inherit what the daemon was started with.
+        process::usual_surroundings();
         let signals = block_signals()?;
         let record: ContainerRecord = state::read(&dir, CONTAINER)
             .ok_or_else(|| io::Error::other("the container record cannot be read"))?;
