@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use log::Level;
-use serde::Serialize;
+use serde_json::json;
 use thiserror::Error;
 
 use crate::base::clock::go_duration;
@@ -86,21 +86,6 @@ impl fmt::Display for More {
     }
 }
 
-/// The fields of a line in JSON.
-#[derive(Serialize)]
-struct Fields<'a> {
-    ts: String,
-    level: &'a str,
-    subject: &'a str,
-    msg: &'a str,
-    /// Number of times that the same line was not written.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    repeated: Option<u64>,
-    /// Number of lines like this one that were not written.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    similar: Option<u64>,
-}
-
 impl Line {
     /// Returns the line as it is written, with the line end. Control characters are escaped, because texts quote the output of
     /// containers, and the log may be read on a terminal. The second and later lines of a text are indented, because they
@@ -133,22 +118,18 @@ impl Line {
     }
 
     fn json(&self, text: &str) -> String {
-        let count = |is: fn(&More) -> Option<u64>| self.more.as_ref().and_then(is);
-        let fields = Fields {
-            ts: format!("{:.3}", self.time),
-            level: &self.level.as_str().to_ascii_lowercase(),
-            subject: self.subject,
-            msg: text,
-            repeated: count(|more| match more {
-                More::Same(n, _) => Some(*n),
-                More::Like(..) => None,
-            }),
-            similar: count(|more| match more {
-                More::Like(n, _) => Some(*n),
-                More::Same(..) => None,
-            }),
-        };
-        serde_json::to_string(&fields).unwrap_or_default()
+        let mut fields = json!({
+            "ts": format!("{:.3}", self.time),
+            "level": self.level.as_str().to_ascii_lowercase(),
+            "subject": self.subject,
+            "msg": text,
+        });
+        match self.more {
+            Some(More::Same(n, _)) => fields["repeated"] = n.into(),
+            Some(More::Like(n, _)) => fields["similar"] = n.into(),
+            None => {}
+        }
+        fields.to_string()
     }
 }
 

@@ -12,7 +12,7 @@ mod writer;
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::panic::{self, PanicHookInfo};
+use std::panic;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -111,7 +111,7 @@ fn install(logger: Logger) {
     let logger = LOGGER.get_or_init(|| logger);
     if log::set_logger(logger).is_ok() {
         log::set_max_level(most);
-        panic::set_hook(Box::new(log_panic));
+        log_panics();
     }
 }
 
@@ -171,16 +171,18 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// Logs a panic with its place, so that the log has it in the form of all lines.
-fn log_panic(info: &PanicHookInfo<'_>) {
-    let thread = std::thread::current();
-    let thread = thread.name().unwrap_or("unnamed");
-    let trace = std::backtrace::Backtrace::capture();
-    let trace = match trace.status() {
-        std::backtrace::BacktraceStatus::Captured => format!("\n{trace}"),
-        _ => String::new(),
-    };
-    log::error!("thread {thread} has {info}{trace}");
+/// Logs panics with their places, so that the log has them in the form of all lines. A stack trace goes to stderr, if
+/// RUST_BACKTRACE asks for it.
+fn log_panics() {
+    let with_trace = panic::take_hook();
+    let has_trace = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
+    panic::set_hook(Box::new(move |info| {
+        let thread = std::thread::current();
+        log::error!("thread {} has {info}", thread.name().unwrap_or("unnamed"));
+        if has_trace {
+            with_trace(info);
+        }
+    }));
 }
 
 /// Tells whether a descriptor goes to systemd's journal, which names the descriptor in JOURNAL_STREAM.
@@ -188,4 +190,40 @@ fn is_journal(fd: &impl AsFd) -> bool {
     let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     let stat = nix::sys::stat::fstat(fd.as_fd());
     stat.is_ok_and(|s| named == format!("{}:{}", s.st_dev, s.st_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Memory(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Memory {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.locked().write(text)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_panic_is_a_line_of_the_log_with_its_place() {
+        let memory = Memory::default();
+        start_direct(Levels::default(), Box::new(memory.clone()));
+        let worker = std::thread::Builder::new().name("worker".into());
+        let thread = worker.spawn(|| panic!("lost")).unwrap();
+        assert!(thread.join().is_err());
+        drop(panic::take_hook());
+        let text = String::from_utf8(memory.0.locked().clone()).unwrap();
+        let start = "ERROR daemon] thread worker has panicked at src/daemon/logging/mod.rs:";
+        assert!(
+            text.contains(start) && text.contains(":\n    lost\n"),
+            "{text}"
+        );
+    }
 }

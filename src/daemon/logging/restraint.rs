@@ -3,13 +3,12 @@
 //! Rules:
 //! - After a line was written, an equal line is counted for [`FIRST_WAIT`] and not written. Then it is written once more with
 //!   the count, and the next wait is twice as long, up to [`LONGEST_WAIT`]. After so long without it the line is new again.
-//! - Of lines from one place in the code, [`BURST`] are written at once, and then one for each [`INTERVAL`]. Others are
-//!   counted. The last of them is written with the count when [`LONGEST_WAIT`] has passed since the first of them.
+//! - Of lines from one place in the code, also of those with a count, [`BURST`] are written at once, and then one for each
+//!   [`INTERVAL`]. Others are counted. The last of them is written with the count when [`LONGEST_WAIT`] has passed since the first of them.
 //! - Lines of the levels debug and trace are always written, because somebody has asked for them.
 //!
 //! Invariants: the clock is an argument. At most [`MOST`] lines are remembered, each without its text unless it was counted.
 
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::time::Duration;
@@ -34,14 +33,14 @@ const MOST: usize = 512;
 #[derive(Default)]
 pub(super) struct Restraint {
     hasher: RandomState,
-    /// The lines by their hash.
-    lines: HashMap<u64, Known>,
-    places: HashMap<Place, Bucket>,
+    lines: Vec<Known>,
+    places: Vec<Bucket>,
     next: Option<Moment>,
 }
 
 /// A line that was written, and the equal ones since then.
 struct Known {
+    hash: u64,
     wait: Duration,
     counted: Counted,
 }
@@ -63,7 +62,10 @@ impl Counted {
     }
 
     fn add(&mut self, line: Line) {
-        self.count += 1;
+        self.count += match line.more {
+            Some(More::Same(n, _) | More::Like(n, _)) => n,
+            None => 1,
+        };
         self.last = Some(line);
     }
 
@@ -80,6 +82,7 @@ impl Counted {
 
 /// Number of lines that a place in the code may write.
 struct Bucket {
+    place: Place,
     left: u32,
     /// Moment at which `left` last grew.
     filled: Moment,
@@ -87,8 +90,9 @@ struct Bucket {
 }
 
 impl Bucket {
-    const fn full(now: Moment) -> Self {
+    const fn full(place: Place, now: Moment) -> Self {
         Self {
+            place,
             left: BURST,
             filled: now,
             held: None,
@@ -116,7 +120,7 @@ impl Restraint {
         }
         let mut written = self.due(now);
         let hash = self.hasher.hash_one((line.level, line.subject, &line.text));
-        let wait = match self.lines.get_mut(&hash) {
+        match self.lines.iter_mut().find(|known| known.hash == hash) {
             Some(known) => {
                 let quiet = now.since(known.counted.since);
                 if quiet < known.wait {
@@ -125,25 +129,33 @@ impl Restraint {
                     self.wake_at(due);
                     return written;
                 }
-                match quiet < LONGEST_WAIT {
+                known.wait = match quiet < LONGEST_WAIT {
                     true => (known.wait * 2).min(LONGEST_WAIT),
                     false => FIRST_WAIT,
-                }
+                };
+                known.counted = Counted::begun(now);
             }
             None => {
-                written.extend(self.make_room(now));
-                FIRST_WAIT
+                let forgotten = self.make_room(now);
+                written.extend(forgotten.and_then(|line| self.take_from_place(now, line)));
+                self.lines.push(Known {
+                    hash,
+                    wait: FIRST_WAIT,
+                    counted: Counted::begun(now),
+                });
             }
-        };
-        let counted = Counted::begun(now);
-        self.lines.insert(hash, Known { wait, counted });
+        }
         written.extend(self.take_from_place(now, line));
         written
     }
 
     fn take_from_place(&mut self, now: Moment, line: Line) -> Option<Line> {
-        let bucket = self.places.entry(line.place);
-        let bucket = bucket.or_insert(Bucket::full(now));
+        let known = self.places.iter().position(|b| b.place == line.place);
+        let at = known.unwrap_or_else(|| {
+            self.places.push(Bucket::full(line.place, now));
+            self.places.len() - 1
+        });
+        let bucket = &mut self.places[at];
         if bucket.take(now) {
             return Some(line);
         }
@@ -159,9 +171,10 @@ impl Restraint {
         if self.lines.len() < MOST {
             return None;
         }
-        let oldest = self.lines.iter().min_by_key(|(_, k)| k.counted.since);
-        let oldest = *oldest?.0;
-        self.lines.remove(&oldest)?.counted.sum(now, More::Same)
+        let lines = self.lines.iter().enumerate();
+        let (oldest, _) = lines.min_by_key(|(_, known)| known.counted.since)?;
+        let mut oldest = self.lines.swap_remove(oldest);
+        oldest.counted.sum(now, More::Same)
     }
 
     fn wake_at(&mut self, due: Moment) {
@@ -179,40 +192,40 @@ impl Restraint {
             return Vec::new();
         }
         self.next = None;
-        let mut written = Vec::new();
-        let mut next = Vec::new();
-        self.lines.retain(|_, known| {
+        let (mut sums, mut next) = (Vec::new(), Vec::new());
+        self.lines.retain_mut(|known| {
             let is_over = now.since(known.counted.since) >= known.wait;
             if is_over && let Some(line) = known.counted.sum(now, More::Same) {
                 known.wait = (known.wait * 2).min(LONGEST_WAIT);
-                written.push(line);
+                sums.push(line);
             } else if known.counted.count > 0 {
                 next.push(known.counted.since + known.wait);
             }
             known.counted.count > 0 || now.since(known.counted.since) < LONGEST_WAIT
         });
-        for bucket in self.places.values_mut() {
+        let mut written: Vec<Line> = sums
+            .into_iter()
+            .filter_map(|line| self.take_from_place(now, line))
+            .collect();
+        for bucket in &mut self.places {
             let is_over = |held: &mut Counted| now.since(held.since) >= LONGEST_WAIT;
             let mut held = bucket.held.take_if(is_over);
             written.extend(held.as_mut().and_then(|held| held.sum(now, More::Like)));
             next.extend(bucket.held.as_ref().map(|held| held.since + LONGEST_WAIT));
         }
         next.into_iter().for_each(|due| self.wake_at(due));
-        written.sort_by_key(|line| line.time);
         written
     }
 
     /// Returns all lines with counts, and forgets everything.
     pub(super) fn end(&mut self, now: Moment) -> Vec<Line> {
         let mut before = std::mem::take(self);
-        let lines = before.lines.values_mut();
+        let lines = before.lines.iter_mut();
         let same = lines.filter_map(|known| known.counted.sum(now, More::Same));
-        let places = before.places.values_mut();
+        let places = before.places.iter_mut();
         let held = places.filter_map(|bucket| bucket.held.as_mut());
         let like = held.filter_map(|held| held.sum(now, More::Like));
-        let mut written: Vec<Line> = same.chain(like).collect();
-        written.sort_by_key(|line| line.time);
-        written
+        same.chain(like).collect()
     }
 }
 
@@ -357,6 +370,30 @@ mod tests {
         log.due(at(1_000_000));
         let much_later = (0..2 * BURST).map(|_| take(&mut log, at(1_000_000), 1));
         assert_eq!(much_later.sum::<usize>(), BURST as usize);
+    }
+
+    #[test]
+    fn lines_with_counts_do_not_flood_the_log_either() {
+        let mut log = Restraint::default();
+        let lines = 300;
+        let mut written = 0;
+        for second in 0..7200 {
+            for n in 0..lines {
+                written += log.take(at(second), line(&n.to_string(), 1)).len();
+            }
+        }
+        let most = u64::from(BURST) + 7200 / INTERVAL.as_secs() + 7200 / LONGEST_WAIT.as_secs();
+        assert!(written as u64 <= most, "{written} lines, at most {most}");
+        // Every line is told in one way or the other.
+        let told: u64 = log
+            .end(at(7200))
+            .into_iter()
+            .map(|line| match line.more {
+                Some(More::Same(n, _) | More::Like(n, _)) => n,
+                None => 0,
+            })
+            .sum();
+        assert!(told > 100 * lines, "{told}");
     }
 
     #[test]
