@@ -1,7 +1,7 @@
 //! Records that are damaged, of another version, or gone: what runs goes on, or ends as it should.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use podprobe::engine::shims::RuntimeChoice;
 use podprobe::engine::shims::state::{
@@ -168,6 +168,104 @@ fn records_of_another_version_cost_no_running_container() {
         assert!(!day.log().contains("cannot use"), "{}", day.log());
         day.end();
     });
+}
+
+/// A later release has run on the node, and this one follows it: whatever the later one has written, no pod is started again,
+/// no Job runs twice, and what people have ordered holds.
+#[test]
+fn a_downgrade_costs_nothing() {
+    on(RuntimeChoice::Embedded, |node| {
+        let mut day = Day::begin(node);
+        let mut subject = subject(&day);
+        subject["spec"]["containers"][0]["livenessProbe"] =
+            json!({"exec": {"command": ["/bin/sh", "-c", "exit 0"]}, "periodSeconds": 1});
+        day.put("subject", subject);
+        let template = |mut pod: Value, label: &str| {
+            pod["metadata"] = json!({"labels": {"app": label}});
+            pod
+        };
+        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "shop"}, "spec": {
+            "selector": {"matchLabels": {"app": "shop"}}, "template": template(day.pod("shop", POLITE, json!({})), "shop")}});
+        day.put("shop", deployment);
+        let mut once = template(day.pod("once", "exit 0", json!({})), "once");
+        once["spec"]["restartPolicy"] = json!("Never");
+        day.put("once", json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once"}, "spec": {"template": once}}));
+        day.wait_ready("subject");
+        support::wait_until("the Job to be done", || {
+            day.says(&["get", "job", "once"]).contains("Complete")
+        });
+        support::wait_until("the Deployment to be available", || {
+            day.says(&["get", "deploy", "shop"]).contains("1/1")
+        });
+        day.says(&["pause", "subject", "--for", "1h"]);
+        day.says(&["cordon"]);
+        let running = day.processes();
+        assert_eq!(running.len(), 2, "{running:?}");
+        support::wait_until("the checkpoint", || node.layout.checkpoint().exists());
+        day.kill9();
+        let mut changed = Vec::new();
+        for root in [node.layout.run_dir(), node.layout.lib_dir()] {
+            let mut dirs = vec![root];
+            while let Some(dir) = dirs.pop() {
+                for entry in fs::read_dir(dir).unwrap().flatten().map(|e| e.path()) {
+                    let kind = entry.symlink_metadata().unwrap().file_type();
+                    if kind.is_dir() {
+                        dirs.push(entry);
+                    } else if kind.is_file() {
+                        changed.extend(of_a_later_release(&entry));
+                    }
+                }
+            }
+        }
+        let kinds = [
+            "record.json",
+            "sandbox.json",
+            "container.json",
+            "state.json",
+            "exit.json",
+            "checkpoint.json",
+            "cordon.json",
+            "pauses.json",
+        ];
+        for kind in kinds {
+            let is_there = changed.iter().any(|path| path.ends_with(kind));
+            assert!(is_there, "{kind} is not among {changed:#?}");
+        }
+        let of_workloads = node.layout.lib_dir().join("workloads");
+        let of_workloads = changed
+            .iter()
+            .filter(|path| path.starts_with(&of_workloads));
+        assert_eq!(of_workloads.count(), 4, "{changed:#?}");
+        day.start();
+        day.wait_ready("subject");
+        assert_eq!(day.processes(), running, "{}", day.log());
+        day.check_starts("subject", 1);
+        day.check_starts("shop", 1);
+        day.check_starts("once", 1);
+        assert!(day.says(&["get", "job", "once"]).contains("Complete"));
+        let cordon = day.says(&["cordon"]);
+        assert!(cordon.contains("already cordoned"), "{cordon}");
+        let paused = day.says(&["get", "pods", "-o", "wide"]);
+        assert!(paused.contains("c/liveness ("), "{paused}");
+        let aside = node.layout.checkpoint().with_extension("json.version-99");
+        assert!(
+            aside.exists(),
+            "the checkpoint of the later release is lost"
+        );
+        day.says(&["uncordon"]);
+        day.end();
+    });
+}
+
+/// Gives a record the number of a later release, with a field that this release does not know. Returns its path, or None if the
+/// file is not a record.
+fn of_a_later_release(file: &Path) -> Option<PathBuf> {
+    let mut record: Map<String, Value> = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+    record.get("version")?.as_u64()?;
+    record.insert("version".into(), 99.into());
+    record.insert("new".into(), json!([1, {"a": null}]));
+    fs::write(file, Value::from(record).to_string()).ok()?;
+    Some(file.to_owned())
 }
 
 /// A tidy boot script, while the daemon is stopped: with records or without, nothing of a pod runs twice.

@@ -370,6 +370,11 @@ mod tests {
         log.due(at(1_000_000));
         let much_later = (0..2 * BURST).map(|_| take(&mut log, at(1_000_000), 1));
         assert_eq!(much_later.sum::<usize>(), BURST as usize);
+        // A part of a burst that is left is not added to the next one.
+        log.due(at(1_001_000));
+        assert_eq!(take(&mut log, at(1_001_000), 1), 1);
+        let still_later = (0..2 * BURST).map(|_| take(&mut log, at(2_000_000), 1));
+        assert_eq!(still_later.sum::<usize>(), BURST as usize);
     }
 
     #[test]

@@ -3,22 +3,22 @@
 //!
 //! Invariants: a pause ends by itself, by the boot clock, at most [`MAX_PAUSE`] after it was made. After a reboot the
 //! wall clock shows how much is left of a pause, but never more than its length. A pause belongs to a pod's UID and is
-//! removed with the pod. The file of the pauses is a copy of the pauses in memory and is replaced as a whole. If the
-//! file is lost or damaged, only the pauses are lost.
+//! removed with the pod. The file of the pauses is a copy of the pauses in memory and is replaced as a whole. Another
+//! version of podprobe keeps the pauses. If the file is lost or damaged, only the pauses are lost.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
-use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
 use crate::api::{PodUid, ProbeType};
 use crate::base::clock::{Moment, Time, boot_id, go_duration};
-use crate::base::json;
 use crate::base::locks::Locked;
+use crate::base::{atomic_file, record_file};
 
 /// The longest pause: a week.
 pub const MAX_PAUSE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -185,9 +185,8 @@ impl Pauses {
         let (Some(file), Some(content)) = (self.file.get(), self.copy_if_dirty()) else {
             return Ok(());
         };
-        let written = serde_json::to_vec(&content)
-            .map_err(io::Error::from)
-            .and_then(|b| crate::base::atomic_file::replace(file, &b));
+        let written = record_file::to_bytes(&content);
+        let written = written.and_then(|b| atomic_file::replace(file, &b));
         written.inspect_err(|_| self.state().dirty = true)
     }
 
@@ -200,7 +199,6 @@ impl Pauses {
             seconds: p.length.as_secs(),
         };
         std::mem::take(&mut state.dirty).then(|| Content {
-            version: VERSION,
             boot_id: boot_id(),
             pauses: state.pauses.iter().map(record).collect(),
         })
@@ -218,12 +216,11 @@ impl Pauses {
     }
 }
 
-const VERSION: u32 = 1;
-
+/// The content of the file. Without its boot id, the wall clock says what is left of a pause.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Content {
-    version: u32,
+    #[serde(default)]
     boot_id: String,
     pauses: Vec<Record>,
 }
@@ -267,34 +264,17 @@ impl Record {
     }
 }
 
-fn read(file: &PathBuf, now: Moment, wall: Time) -> Vec<(ProbeKey, Pause)> {
-    let content = match fs::read(file) {
-        Ok(bytes) => json::from_slice::<Content>(&bytes).map_err(|e| e.to_string()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Vec::new(),
-        Err(e) => Err(e.to_string()),
+fn read(file: &Path, now: Moment, wall: Time) -> Vec<(ProbeKey, Pause)> {
+    let place = file.parent().zip(file.file_name().and_then(|n| n.to_str()));
+    let content = place.and_then(|(dir, name)| record_file::read::<Content>(dir, name));
+    let Some(content) = content else {
+        return Vec::new();
     };
-    match content {
-        Ok(content) if content.version == VERSION => {
-            let same_boot = content.boot_id == boot_id();
-            content
-                .pauses
-                .into_iter()
-                .filter_map(|r| r.restore(same_boot, now, wall))
-                .collect()
-        }
-        Ok(content) => {
-            log::warn!(
-                "{} has version {}, not {VERSION}: no probe is paused",
-                file.display(),
-                content.version
-            );
-            Vec::new()
-        }
-        Err(e) => {
-            log::warn!("cannot read {}: {e}: no probe is paused", file.display());
-            Vec::new()
-        }
-    }
+    let same_boot = content.boot_id == boot_id();
+    let pauses = content.pauses.into_iter();
+    pauses
+        .filter_map(|r| r.restore(same_boot, now, wall))
+        .collect()
 }
 
 #[cfg(test)]
@@ -379,9 +359,13 @@ mod tests {
         let last = Pauses::default();
         last.open(file.clone());
         assert!(!covers(&last, "u", Moment::now()) && !covers(&last, "v", Moment::now()));
-        for damaged in ["", "{", r#"{"version":2,"bootId":"","pauses":[]}"#] {
-            fs::write(&file, damaged).unwrap();
-            Pauses::default().open(file.clone());
+        for damaged in ["", "{", "{\"bootId\": \"\"}"] {
+            std::fs::write(&file, damaged).unwrap();
+            let next = Pauses::default();
+            next.open(file.clone());
+            assert!(next.state().pauses.is_empty());
+            let aside = dir.path().join("pauses.json.corrupt");
+            assert_eq!(std::fs::read_to_string(aside).unwrap(), damaged);
         }
     }
 
