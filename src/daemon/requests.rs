@@ -1,5 +1,6 @@
 //! The requests of clients that change pods and probes.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,12 +136,7 @@ impl Requests for DaemonBackend {
 
     fn cordon(&self) -> Result<NodeOrders, RequestError> {
         self.stands_alone("cordon")?;
-        let changed = self.drain.cordon();
-        let what = "cordon the node";
-        changed.map_or_else(
-            |cause| Err(RequestError::NodeOrder { what, cause }),
-            |changed| Ok(self.orders(changed)),
-        )
+        self.ordered("cordon the node", self.drain.cordon())
     }
 
     fn uncordon(&self, request: &UncordonRequest) -> Result<NodeOrders, RequestError> {
@@ -151,10 +147,7 @@ impl Requests for DaemonBackend {
                 (self.drain.uncordon(), "uncordon the node")
             }
         };
-        changed.map_or_else(
-            |cause| Err(RequestError::NodeOrder { what, cause }),
-            |changed| Ok(self.orders(changed)),
-        )
+        self.ordered(what, changed)
     }
 
     fn drain(&self, request: &DrainRequest) -> Result<NodeOrders, RequestError> {
@@ -171,10 +164,7 @@ impl Requests for DaemonBackend {
                 (self.drain.drain(grace).map(|()| true), "drain the node")
             }
         };
-        changed.map_or_else(
-            |cause| Err(RequestError::NodeOrder { what, cause }),
-            |changed| Ok(self.orders(changed)),
-        )
+        self.ordered(what, changed)
     }
 
     fn change_workload(&self, request: &ChangeRequest) -> Result<Changed, RequestError> {
@@ -204,6 +194,16 @@ impl Requests for DaemonBackend {
 }
 
 impl DaemonBackend {
+    /// Returns the answer to an order, whose outcome says whether it has changed something. `what` names the order in an error.
+    fn ordered(
+        &self,
+        what: &'static str,
+        outcome: io::Result<bool>,
+    ) -> Result<NodeOrders, RequestError> {
+        let changed = outcome.map_err(|cause| RequestError::NodeOrder { what, cause })?;
+        Ok(self.orders(changed))
+    }
+
     /// Returns the orders that hold for all pods of the node.
     fn orders(&self, changed: bool) -> NodeOrders {
         let settings = self.settings.get();
