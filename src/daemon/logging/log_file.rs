@@ -1,7 +1,7 @@
 //! A file for the log that never grows beyond a size: the daemon keeps it and one older file beside it.
 //!
 //! Invariants: a line is in one of the two files as a whole. A file that somebody removes or replaces is made again with the
-//! next line.
+//! next line. A full file that cannot be kept as the older one loses its lines, because a full disk would cost more.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -58,7 +58,10 @@ impl LogFile {
         let is_full = own.len() > 0 && own.len() + len > self.largest;
         match fs::metadata(&self.path) {
             Ok(found) if is_own(&found) && !is_full => return Ok(()),
-            Ok(found) if is_own(&found) => fs::rename(&self.path, &self.older)?,
+            Ok(found) if is_own(&found) => match fs::rename(&self.path, &self.older) {
+                Ok(()) => {}
+                Err(_) => return self.file.set_len(0),
+            },
             Ok(_) => {}
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => return Err(e),
@@ -180,12 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_replaced_goes_on() {
+    fn a_full_file_that_cannot_be_kept_begins_anew() {
         let mut f = Fixture::new(4);
         f.log.write_all(b"abc\n").unwrap();
         // The name of the older file is taken by a directory that is not empty.
         fs::create_dir_all(f.dir.path().join("log.1/x")).unwrap();
         f.log.write_all(b"def\n").unwrap();
-        assert_eq!(f.read("log"), "abc\ndef\n");
+        assert_eq!(f.read("log"), "def\n");
     }
 }
