@@ -4,7 +4,8 @@
 //! - After a line was written, an equal line is counted for [`FIRST_WAIT`] and not written. Then it is written once more with
 //!   the count, and the next wait is twice as long, up to [`LONGEST_WAIT`]. After so long without it the line is new again.
 //! - Of lines from one place in the code, also of those with a count, [`BURST`] are written at once, and then one for each
-//!   [`INTERVAL`]. Others are counted. The last of them is written with the count when [`LONGEST_WAIT`] has passed since the first of them.
+//!   [`INTERVAL`]. Others are counted. The last of them is written with the count when [`LONGEST_WAIT`] has passed since the
+//!   first of them.
 //! - Lines of the levels debug and trace are always written, because somebody has asked for them.
 //!
 //! Invariants: the clock is an argument. At most [`MOST`] lines are remembered, each without its text unless it was counted.

@@ -65,6 +65,15 @@ mod tests {
     }
 
     #[test]
+    fn the_manual_names_every_subject() {
+        let manual = include_str!("../../../docs/manual/log.md");
+        for subject in subjects() {
+            let row = format!("\n| `{subject}` | ");
+            assert!(manual.contains(&row), "{subject}");
+        }
+    }
+
+    #[test]
     fn each_part_is_a_directory_or_a_file_of_the_sources() {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         for (part, _) in PARTS.iter().filter(|(part, _)| !part.is_empty()) {
