@@ -252,6 +252,8 @@ mod tests {
         disk.0.locked().0 = false;
         log.send(line(3, "kept"));
         log.flush(limit);
+        log.send(line(4, "kept"));
+        log.flush(limit);
         let text = String::from_utf8(disk.0.locked().1.clone()).unwrap();
         assert!(!text.contains("lost") && text.contains("3 kept"), "{text}");
         assert_eq!(
