@@ -42,6 +42,8 @@ use crate::engine::images::overlay::{self, OverlayError};
 pub const CREATED: &str = "created\n";
 /// The daemon's message that makes the shim start the container.
 pub const START: &str = "start\n";
+/// The daemon's message that the container must not start any more. It is as long as [`START`].
+pub const GIVE_UP: &str = "leave\n";
 /// The shim's message to the daemon when the container runs. On a failure the message is `error <kind> <text>`.
 pub const STARTED: &str = "started\n";
 /// Reason and exit code of a container that never ran, the same as in containerd.
@@ -49,8 +51,12 @@ pub(super) const CANNOT_RUN: &str = "StartError";
 pub(super) const NEVER_RAN: i32 = 128;
 /// Kind of an error whose cause is the container's configuration.
 pub const INVALID: &str = "invalid";
+/// Kind of the error that the daemon ended before the container ran. It is told to nobody.
+const DAEMON_GONE: &str = "daemon gone";
 /// Kind of every other error.
 const FAILED: &str = "failed";
+/// Message of a created container that was given up.
+const GIVEN_UP: &str = "the container was given up before it was started";
 
 /// Runs the role of the shim. The one argument is the container's record directory.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -90,6 +96,13 @@ impl Failure {
 
     fn plain(text: String) -> Self {
         Self { kind: FAILED, text }
+    }
+
+    fn daemon_gone() -> Self {
+        Self {
+            kind: DAEMON_GONE,
+            text: "cannot start the container: the daemon has ended".into(),
+        }
     }
 
     /// Makes the error of an image volume that cannot be mounted, in containerd's words.
@@ -202,9 +215,13 @@ impl Shim {
         }
         report(CREATED);
         match told_to_start() {
-            Ok(()) => {}
-            Err(why) => {
-                self.record_exit(NEVER_RAN, None, CANNOT_RUN, &why.to_string());
+            Order::Start => {}
+            Order::GiveUp => {
+                self.record_exit(NEVER_RAN, None, CANNOT_RUN, GIVEN_UP);
+                return ExitCode::FAILURE;
+            }
+            Order::None => {
+                self.take_back();
                 return ExitCode::FAILURE;
             }
         }
@@ -213,6 +230,11 @@ impl Shim {
                 sandbox::detach_stdio();
                 self.look_after(pid, output);
                 ExitCode::SUCCESS
+            }
+            Err(f) if f.kind == DAEMON_GONE => {
+                self.clean_up();
+                self.take_back();
+                ExitCode::FAILURE
             }
             Err(f) => {
                 self.record_exit(NEVER_RAN, None, CANNOT_RUN, &f.text);
@@ -223,8 +245,8 @@ impl Shim {
         }
     }
 
-    /// Renames the record directory of a container whose daemon ended before the container was created: otherwise the
-    /// record would count as a restart. The next daemon removes the directory, which still has mount points now.
+    /// Renames the record directory of a container whose daemon ended before the container ran: otherwise the record
+    /// would count as a restart. The next daemon removes the directory, which still has mount points now.
     fn take_back(&self) {
         let mut aside = self.dir.clone().into_os_string();
         aside.push(REMOVING);
@@ -247,9 +269,7 @@ impl Shim {
         self.save()
             .map_err(|e| Failure::prepare("record the container", e))?;
         if daemon_is_gone() {
-            return Err(Failure::plain(
-                "cannot start the container: the daemon ended before it was started".into(),
-            ));
+            return Err(Failure::daemon_gone());
         }
         let stderr = self.dir.join("start.err");
         let to = File::create(&stderr).map_err(|e| Failure::prepare("start the container", e))?;
@@ -528,24 +548,22 @@ fn block_signals() -> io::Result<SignalFd> {
     )?)
 }
 
-/// The reason why a created container is not started.
-#[derive(Debug, thiserror::Error)]
-enum NotTold {
-    #[error("cannot start the container: the daemon said something else")]
-    OtherWord,
-    #[error("cannot start the container: the daemon ended before it was started")]
-    DaemonGone,
+/// The daemon's word on a created container.
+enum Order {
+    Start,
+    /// The container must not start any more.
+    GiveUp,
+    /// Nothing: the daemon has ended.
+    None,
 }
 
-/// Waits for the daemon's message to start the container. Returns an error if the daemon ends first, or gives the
-/// container up.
-fn told_to_start() -> Result<(), NotTold> {
+/// Waits for the daemon's word on the created container.
+fn told_to_start() -> Order {
     let mut word = [0; START.len()];
-    let read = io::stdin().read_exact(&mut word);
-    match read {
-        Ok(()) if word == *START.as_bytes() => Ok(()),
-        Ok(()) => Err(NotTold::OtherWord),
-        Err(_) => Err(NotTold::DaemonGone),
+    match io::stdin().read_exact(&mut word) {
+        Ok(()) if word == *START.as_bytes() => Order::Start,
+        Ok(()) => Order::GiveUp,
+        Err(_) => Order::None,
     }
 }
 

@@ -539,7 +539,8 @@ impl Syncer {
 /// Returns the attempt number of the next instance: the newest known number + 1 (8.4, last paragraph). If the runtime
 /// knows no instance, the last status decides. The count in this status already includes a container that vanished (9.3
 /// S3), but not a container that ended. If the status has no instance either, the newest log decides. An instance that
-/// was created but did not start counts, as in the kubelet. An instance that could not be created does not count.
+/// could not be started counts, as in the kubelet. An instance that could not be created does not count, nor one whose
+/// daemon ended before the start: its shim takes it back (deviations: `never-started`).
 fn next_attempt(
     container: &Container,
     runtime: &RuntimePodStatus,

@@ -364,7 +364,11 @@ impl ShimRuntime {
 
     /// Gives up a created container that must not start any more. Its shim records that the container never ran.
     pub(super) fn give_up_created(&self, id: &ContainerId) {
-        drop(lock(&self.created).remove(id.as_str()));
+        let created = lock(&self.created).remove(id.as_str());
+        if let Some(mut created) = created {
+            // A shim that has ended has nothing to record.
+            let _ = created.pipes.stdin.write_all(shim::GIVE_UP.as_bytes());
+        }
         lock(&self.starting).remove(id.as_str());
     }
 
