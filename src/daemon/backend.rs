@@ -157,6 +157,7 @@ impl Shown for DaemonBackend {
     }
 
     fn objects(&self, kind: ObjectKind) -> Vec<Value> {
+        self.wait_for_sources(|| false);
         let objects = self.sources.objects.of_kind(kind);
         objects.iter().map(LocalObject::v1).collect()
     }

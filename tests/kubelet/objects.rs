@@ -1,8 +1,10 @@
 //! Objects in files of a real daemon, and the pods that refer to them.
 
 use std::fs;
+use std::process::Command;
 
 use podprobe::engine::shims::RuntimeChoice;
+use serde_json::json;
 
 use crate::support;
 use crate::support::daemon::{Day, FOREVER, find};
@@ -151,6 +153,45 @@ fn a_bad_version_leaves_the_last_good_one_also_over_the_death_of_the_daemon() {
         day.put("fourth", reader(&day, "fourth"));
         wait_for(&day, "fourth", "configmap \"settings\" not found");
         assert_eq!(day.process("first"), process, "what runs goes on");
+        day.end();
+    });
+}
+
+/// Nobody is told that an object is not there by a daemon that has just started and has not read its file yet.
+#[test]
+fn an_object_is_found_as_soon_as_the_daemon_answers() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let mut day = Day::begin(node);
+        // The name says when each file is read, and the size how long that takes.
+        for number in 0..100 {
+            let name = format!("a{number}");
+            let data = json!({"V": "x".repeat(100_000)});
+            day.put(&name, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}));
+        }
+        let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}});
+        day.put("z", json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "z"}, "spec": claim}));
+        let mut ask = Command::new(support::PROGRAM);
+        ask.args(["get", "pvc", "z", "--root"])
+            .arg(node.layout.root());
+        let mut first = || {
+            let mut said = String::new();
+            support::wait_until("an answer", || {
+                let answer = ask.output().unwrap();
+                said =
+                    String::from_utf8_lossy(&[answer.stdout, answer.stderr].concat()).into_owned();
+                said.contains(" Bound ") || said.contains("not found")
+            });
+            said
+        };
+        for _ in 0..3 {
+            day.kill9();
+            let said = std::thread::scope(|scope| {
+                let said = scope.spawn(&mut first);
+                day.start();
+                said.join().unwrap()
+            });
+            assert!(said.contains(" Bound "), "{said}");
+        }
         day.end();
     });
 }
