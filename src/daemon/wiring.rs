@@ -46,6 +46,7 @@ use crate::net::network::{self, NetworkKind, Networks};
 use crate::net::proxy::auto::{self, Auto};
 use crate::net::proxy::health::{self, Health};
 use crate::net::proxy::names::NameSettings;
+use crate::net::proxy::process_end::ProcessEnd;
 use crate::net::proxy::userspace::ProxyRole;
 use crate::net::proxy::watch::{self, Removal, ServiceSettings};
 use crate::net::services::claims::OwnPort;
@@ -385,12 +386,15 @@ fn start_proxy(
     let kinds = &ObjectKind::OF_SERVICES;
     // The feed only tells when something has changed. The thread then reads all services again.
     shared.sources.objects.watch(kinds, move || woken.wake());
+    let woken = feed.clone();
+    let process_end = ProcessEnd::new(move || woken.wake());
     let path = Auto::new(auto::Deps {
         mode: settings.proxy_mode,
         loopback_only: networks.kind() == NetworkKind::None,
         id: layout.id(),
         service_cidrs: settings.service_cidrs.clone(),
-        role: ProxyRole::new(layout.proxy_dir(), layout.proxy_cgroup()),
+        role: ProxyRole::new(layout.proxy_dir(), layout.proxy_cgroup())
+            .with_end(process_end.clone()),
     });
     let node = ServiceInputs {
         pods: shared.pods.clone(),
@@ -404,6 +408,7 @@ fn start_proxy(
         node: Box::new(node),
         feed,
         path: Box::new(path),
+        process_end,
         published: shared.services.clone(),
         removal,
         record: layout.services(),

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::libc;
 use podprobe::base::sys::task::PidFd;
@@ -301,6 +301,13 @@ fn names_go_on_without_the_daemon_and_with_another_role() {
         wait_until("the daemon to start another role", || web() == web_ip());
         let killed = "podprobe proxy has ended, or was killed: another one is started";
         day.log_with(&[killed]);
+        // The daemon sees the end at once, and not when it looks the next time, ten seconds later.
+        let began = Instant::now();
+        for _ in 0..3 {
+            kill_proxy(day);
+            wait_until("another role", || web() == web_ip());
+        }
+        assert!(began.elapsed() < Duration::from_secs(20));
     });
 }
 

@@ -25,6 +25,7 @@ pub mod metrics;
 pub mod names;
 pub mod nftables;
 mod pace;
+pub mod process_end;
 pub mod published;
 pub mod userspace;
 pub mod watch;

@@ -16,6 +16,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -23,6 +24,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::base::clock::{Moment, boot_id};
 use crate::base::json;
 use crate::base::sys::exe;
+use crate::net::proxy::process_end::ProcessEnd;
 use crate::net::proxy::{Applied, DataPath, ProxyError, RoleError};
 use crate::net::proxyd::dns::counters::Counters;
 use crate::net::proxyd::home::{ADDRESSES, ORDERS, Orders, Record, SOCKET, TABLE, replace};
@@ -49,6 +51,8 @@ pub struct ProxyRole {
     stream: Option<BufReader<UnixStream>>,
     /// The process of the role; None if this daemon has not started it.
     child: Option<Child>,
+    /// The place for the news that the process has ended; None if nobody wants to know.
+    end: Option<Arc<ProcessEnd>>,
 }
 
 impl ProxyRole {
@@ -63,7 +67,15 @@ impl ProxyRole {
             },
             stream: None,
             child: None,
+            end: None,
         }
+    }
+
+    /// Sets the place for the news that the process of the role has ended.
+    #[must_use]
+    pub fn with_end(mut self, end: Arc<ProcessEnd>) -> Self {
+        self.end = Some(end);
+        self
     }
 
     /// Sets the binary of the role. Tests need this, because their own binary does not contain the role.
@@ -125,6 +137,9 @@ impl ProxyRole {
             Some(stream) => stream,
             None => BufReader::new(self.connect()?),
         };
+        if let Some((end, record)) = self.end.as_ref().zip(Record::running(&self.dir)) {
+            end.await_end(record.process);
+        }
         stream.get_mut().write_all(frame)?;
         let mut line = Vec::new();
         (&mut stream)

@@ -20,6 +20,7 @@ use super::allocation_record::AllocationRecord;
 use super::listening::{self, Listening};
 use super::names::{self, NameSettings, Node, Versions};
 use super::pace::{Pace, Step};
+use super::process_end::ProcessEnd;
 use super::published::{Published, Services};
 use super::{Applied, DataPath};
 use crate::api::cidr::Cidr;
@@ -80,6 +81,8 @@ pub struct Deps {
     pub feed: Arc<ChangeFeed>,
     /// The data path that sends clients to endpoints.
     pub path: Box<dyn DataPath + Send>,
+    /// The news that the process of the role `proxy` has ended.
+    pub process_end: Arc<ProcessEnd>,
     /// The place where other threads read the results.
     pub published: Published,
     /// The order to remove everything that was programmed, and the confirmation of the removal.
@@ -250,6 +253,9 @@ impl Watch {
             return self.remove();
         }
         let now = Moment::now();
+        if self.deps.process_end.take() {
+            self.next_look = now;
+        }
         self.look(now, is_last);
         let end = Moment::now();
         self.rests_until = end + (end.since(now) * REST).min(LONGEST_REST);

@@ -121,6 +121,7 @@ fn deps(record: PathBuf, path: Box<dyn DataPath + Send>) -> (Deps, Arc<Stores>) 
     let deps = Deps {
         node: Box::new(stores.clone()),
         path,
+        process_end: ProcessEnd::new(|| ()),
         published: Published::new().unwrap(),
         removal: Arc::default(),
         record,
