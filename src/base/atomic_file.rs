@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use super::aside::rename_over;
+
 /// Replaces a file that only its owner may read. The new content is on disk when the function returns.
 ///
 /// # Errors
@@ -33,7 +35,7 @@ pub fn replace_with(
         .open(&temporary)?;
     let replaced = write(&mut file)
         .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&temporary, path));
+        .and_then(|()| rename_over(&temporary, path));
     if let Err(e) = replaced {
         // On a full disk the temporary file would take the little room that is left.
         let _ = fs::remove_file(&temporary);

@@ -1,6 +1,7 @@
 //! The base of every wing: the clock, files that are replaced as a whole, paths, texts, threads, and the system calls.
 //! This part knows nothing of how pods run.
 
+pub mod aside;
 pub mod atomic_file;
 pub mod bell;
 pub mod cancel;

@@ -3,8 +3,9 @@
 //! Invariants: a record is written under a temporary name and renamed, so a reader sees the whole record or nothing.
 //! The record's field `version` is the number of its form. A reader accepts a record of any version. The reader ignores
 //! unknown fields, and gives missing fields their default. A field that the reader cannot decode also gets its default,
-//! and is named in the log. A field has no default only if the record is useless without it. A file that is not a
-//! record is renamed once, out of the way. Code that does not depend on the type of the record is in functions of its own:
+//! and is named in the log. A field has no default only if the record is useless without it. The last field, `crc32`, is
+//! the checksum of the bytes before it: a record with another checksum is damaged, and one without any is read as it is.
+//! A file that is not a record is renamed once, out of the way. Code that does not depend on the type of the record is in functions of its own:
 //! the program would otherwise have it once for each type.
 
 use std::fs::{self, File};
@@ -16,6 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::aside::{CORRUPT, is_no_file, move_aside, rename_over};
 use super::json::{self, Step, TypeError};
 
 /// The version that written records have. The number grows when a field changes its meaning, not when a field is added.
@@ -29,15 +31,52 @@ struct Written<'a, T> {
     record: &'a T,
 }
 
+/// Beginning of the last field of a record. The checksum follows in eight hexadecimal digits, and the end of the object.
+const CHECKSUM: &[u8] = b",\"crc32\":\"";
+const DIGITS: usize = 8;
+const END: &[u8] = b"\"}";
+
 /// Encodes a record as bytes.
 ///
 /// # Errors
 /// Returns an [`io::Error`] if the record is not a JSON object.
 pub fn to_bytes<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
-    Ok(serde_json::to_vec(&Written {
+    let bytes = serde_json::to_vec(&Written {
         version: VERSION,
         record,
-    })?)
+    })?;
+    Ok(with_checksum(bytes))
+}
+
+fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
+    // The end of the object comes after the checksum.
+    bytes.pop();
+    let digits = checksum(&bytes);
+    bytes.extend_from_slice(CHECKSUM);
+    bytes.extend_from_slice(digits.as_bytes());
+    bytes.extend_from_slice(END);
+    bytes
+}
+
+fn checksum(bytes: &[u8]) -> String {
+    let mut crc = flate2::Crc::new();
+    crc.update(bytes);
+    format!("{:08x}", crc.sum())
+}
+
+/// Returns the JSON value of a record's bytes.
+fn value_of(bytes: &[u8]) -> io::Result<Value> {
+    let before = bytes
+        .len()
+        .saturating_sub(CHECKSUM.len() + DIGITS + END.len());
+    let (content, last) = bytes.split_at(before);
+    let digits = last
+        .strip_prefix(CHECKSUM)
+        .and_then(|l| l.strip_suffix(END));
+    if digits.is_some_and(|digits| digits != checksum(content).as_bytes()) {
+        return Err(io::Error::other("its content does not have its checksum"));
+    }
+    Ok(serde_json::from_slice(bytes)?)
 }
 
 /// Decodes a record of any version from bytes. The parameter `what` names the bytes in the log.
@@ -45,7 +84,7 @@ pub fn to_bytes<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Returns an [`io::Error`] if the bytes are not a JSON object, or lack a field that has no default.
 pub fn parse<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> io::Result<T> {
-    from_value(what, serde_json::from_slice(bytes)?)
+    from_value(what, value_of(bytes)?)
 }
 
 fn from_value<T: DeserializeOwned>(what: &str, mut value: Value) -> io::Result<T> {
@@ -105,7 +144,7 @@ fn write_bytes(dir: &Path, name: &str, bytes: &[u8], durable: bool) -> io::Resul
         file.sync_all()?;
     }
     drop(file);
-    fs::rename(&tmp, dir.join(name))?;
+    rename_over(&tmp, &dir.join(name))?;
     if durable {
         File::open(dir)?.sync_all()
     } else {
@@ -141,9 +180,9 @@ pub fn try_read<T: DeserializeOwned>(dir: &Path, name: &str) -> io::Result<Optio
 /// Reads the JSON in a file as [`try_read`] does.
 fn read_value(path: &Path) -> io::Result<Option<Value>> {
     let damage = match fs::read(path) {
-        Ok(bytes) => match serde_json::from_slice(&bytes) {
+        Ok(bytes) => match value_of(&bytes) {
             Ok(value) => return Ok(Some(value)),
-            Err(e) => e.into(),
+            Err(e) => e,
         },
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) if is_no_file(&e) => e,
@@ -158,11 +197,8 @@ fn read_value(path: &Path) -> io::Result<Option<Value>> {
 
 /// Renames a file that is not a record to `<name>.corrupt`, so that a person can look at it.
 fn set_aside(path: &Path, damage: &io::Error) {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".corrupt");
-    let aside = Path::new(&aside);
-    match fs::rename(path, aside) {
-        Ok(()) => log::error!(
+    match move_aside(path, CORRUPT) {
+        Ok(aside) => log::error!(
             "cannot use {}: {damage}; it is kept as {}",
             path.display(),
             aside.display()
@@ -172,12 +208,6 @@ fn set_aside(path: &Path, damage: &io::Error) {
             path.display()
         ),
     }
-}
-
-/// Tells whether a read failed because the path is not a regular file.
-fn is_no_file(e: &io::Error) -> bool {
-    let errno = e.raw_os_error();
-    errno.is_some_and(|n| [libc::EISDIR, libc::ELOOP, libc::ENOTDIR, libc::ENXIO].contains(&n))
 }
 
 #[cfg(test)]
@@ -244,6 +274,29 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
+    /// Bits of a flash card flip. In a process id or an address that would be another record.
+    #[test]
+    fn no_record_with_another_bit_is_taken_for_another_record() {
+        let bytes = to_bytes(&sample(21)).unwrap();
+        let whole: Sample = parse("a record", &bytes).unwrap();
+        assert_eq!(whole, sample(21));
+        for (place, bit) in (0..bytes.len()).flat_map(|place| (0..8).map(move |bit| (place, bit))) {
+            let mut flipped = bytes.clone();
+            flipped[place] ^= 1 << bit;
+            let read = parse::<Sample>("a record", &flipped).ok();
+            assert!(
+                read.is_none() || read == Some(sample(21)),
+                "byte {place}, bit {bit}: {read:?}"
+            );
+        }
+        for length in 0..bytes.len() {
+            assert!(
+                parse::<Sample>("a record", &bytes[..length]).is_err(),
+                "{length} bytes"
+            );
+        }
+    }
+
     #[test]
     fn a_torn_record_is_moved_aside_once() {
         let dir = tempfile::tempdir().unwrap();
@@ -260,14 +313,5 @@ mod tests {
         fs::create_dir(dir.path().join(NAME)).unwrap();
         assert_eq!(try_read::<Sample>(dir.path(), NAME).unwrap(), None);
         assert!(dir.path().join("state.json.corrupt").is_dir());
-    }
-
-    #[test]
-    fn only_what_is_no_file_is_damage() {
-        let is_damage = |errno| is_no_file(&io::Error::from_raw_os_error(errno));
-        assert!([libc::EISDIR, libc::ELOOP].into_iter().all(is_damage));
-        let ours = [libc::EMFILE, libc::ENOMEM, libc::EIO, libc::EACCES];
-        assert!(!ours.into_iter().any(is_damage));
-        assert!(!is_no_file(&io::ErrorKind::OutOfMemory.into()));
     }
 }

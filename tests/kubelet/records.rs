@@ -312,5 +312,6 @@ fn a_record_has_its_version() {
     write(dir.path(), STATE, &json!({"a": 1}), false).unwrap();
     let written: Value =
         serde_json::from_slice(&fs::read(dir.path().join(STATE)).unwrap()).unwrap();
-    assert_eq!(written, json!({"version": 1, "a": 1}));
+    let checksum = written["crc32"].clone();
+    assert_eq!(written, json!({"version": 1, "a": 1, "crc32": checksum}));
 }

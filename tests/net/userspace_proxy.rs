@@ -3,7 +3,9 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -878,6 +880,47 @@ fn a_wiped_directory_is_made_anew_and_connections_live_on() {
         assert_eq!(answer.metrics.unwrap().connections, 1);
         assert_eq!(proxy.pid(), pid);
     });
+}
+
+/// Without its record the daemon would start another process beside it, and both would stay.
+#[test]
+fn a_damaged_record_and_a_lost_lock_are_made_anew() {
+    proxied(|proxy| {
+        proxy.apply(&[service("foo", &[named("a")])]);
+        let pid = proxy.pid();
+        let (record, lock) = (proxy.dir.join("state.json"), proxy.dir.join("lock"));
+        let in_place = |file: &Path| {
+            std::fs::remove_file(file).unwrap();
+            std::fs::create_dir_all(file.join("below")).unwrap();
+        };
+        let whole = std::fs::read_to_string(&record).unwrap();
+        let damages: [&dyn Fn(); 6] = [
+            &|| std::fs::write(&record, "").unwrap(),
+            &|| std::fs::write(&record, &whole[..whole.len() / 2]).unwrap(),
+            &|| std::fs::write(&record, whole.replace(&pid.to_string(), "1")).unwrap(),
+            &|| in_place(&record),
+            &|| std::fs::remove_file(&lock).unwrap(),
+            &|| in_place(&lock),
+        ];
+        for damage in damages {
+            damage();
+            eventually("the process has its directory again", || {
+                let is_own = Record::running(&proxy.dir).is_some_and(|r| r.process.pid == pid);
+                is_own && is_locked_by(&lock, pid)
+            });
+            assert_eq!(ask(FOO).unwrap(), "a");
+        }
+        assert_eq!(proxy.pid(), pid);
+    });
+}
+
+fn is_locked_by(file: &Path, pid: i32) -> bool {
+    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+    let inode = std::fs::metadata(file).map_or(0, |file| file.ino());
+    let mut lines = locks
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines.any(|line| line[4] == pid.to_string() && line[5].ends_with(&format!(":{inode}")))
 }
 
 #[test]

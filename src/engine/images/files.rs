@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::config::ImageConfig;
 use super::error::ImageError;
 use super::{reference, stream};
+use crate::base::aside::{is_no_file, lock_file, move_aside, rename_over};
 use crate::base::clock::Time;
 use crate::base::json;
 
@@ -141,12 +142,7 @@ impl StoreDir {
 
     fn lock_file(&self) -> Result<File, ImageError> {
         let path = self.path.join("lock");
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path);
+        let file = lock_file(&path);
         file.map_err(|e| ImageError::io(format!("open {}", path.display()), e))
     }
 
@@ -307,6 +303,7 @@ impl StoreDir {
     ) -> Result<Option<T>, ImageError> {
         match fs::read(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) if is_no_file(&e) => Err(damaged_file(path, &Damage::NoFile(e))),
             Err(e) => Err(ImageError::io(format!("read {}", path.display()), e)),
             Ok(bytes) => unseal(&bytes)
                 .map(Some)
@@ -319,18 +316,15 @@ impl StoreDir {
     pub(super) fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), ImageError> {
         let new = self.tmp().join(unique());
         write_file(&new, value)?;
-        fs::rename(&new, path)
+        rename_over(&new, path)
             .map_err(|e| ImageError::io(format!("write {}", path.display()), e))?;
         sync_dir(path.parent().unwrap_or(&self.path))
     }
 
     /// Renames a damaged file, so that a person can look at it. Returns the file's new name.
     pub(super) fn move_aside(&self, path: &Path) -> Result<PathBuf, ImageError> {
-        let mut aside = path.as_os_str().to_owned();
-        aside.push(".damaged");
-        fs::rename(path, &aside)
-            .map_err(|e| ImageError::io(format!("move {} aside", path.display()), e))?;
-        Ok(aside.into())
+        move_aside(path, ".damaged")
+            .map_err(|e| ImageError::io(format!("move {} aside", path.display()), e))
     }
 }
 
@@ -343,6 +337,9 @@ enum Damage {
     /// Another program has changed the content.
     #[error("its content does not have its digest")]
     Digest,
+    /// Something else than a file has its name.
+    #[error(transparent)]
+    NoFile(io::Error),
     /// The file of an image's record has the name of another image.
     #[error("it is of another image")]
     OtherImage,

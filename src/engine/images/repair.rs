@@ -277,6 +277,23 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_in_place_of_a_file_is_put_aside_each_time() {
+        let (_temp, dir) = store(&[record(1, Some(&["a:1"])), record(2, Some(&["b:1"]))]);
+        for _ in 0..2 {
+            write_names(&dir, &names(&[("a:1", 1), ("b:1", 2)])).unwrap();
+            fs::remove_file(dir.names_path()).unwrap();
+            fs::create_dir_all(dir.names_path().join("below")).unwrap();
+            assert_eq!(read_names(&dir).unwrap().len(), 2);
+            assert_eq!(repair(&dir).unwrap(), names(&[("a:1", 1), ("b:1", 2)]));
+            assert!(dir.path().join("names.json.damaged").is_dir());
+        }
+        fs::remove_file(dir.record_path(&id(1))).unwrap();
+        fs::create_dir_all(dir.record_path(&id(1)).join("below")).unwrap();
+        repair(&dir).unwrap();
+        assert_eq!(dir.ids().unwrap(), [id(2)]);
+    }
+
+    #[test]
     fn the_names_of_an_older_version_are_taken_over() {
         let (_temp, dir) = store(&[record(1, None), record(2, None)]);
         let plain = serde_json::to_string(&names(&[("a:1", 1)])).unwrap();

@@ -15,6 +15,7 @@ use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, lis
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::Group;
 
+use crate::base::aside::rename_over;
 use crate::base::clock::Moment;
 use crate::base::directory_watch::DirectoryWatch;
 
@@ -140,7 +141,7 @@ fn bind(path: &Path, group: &str) -> io::Result<UnixListener> {
     {
         std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o660))?;
     }
-    std::fs::rename(&fresh, path)?;
+    rename_over(&fresh, path)?;
     Ok(socket.into())
 }
 

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::resolv_conf::ResolvConf;
+use crate::base::remove_tree::remove_tree;
 
 /// The paths of the files of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,9 +69,11 @@ impl EtcFiles {
         write(&self.hosts, &content.hosts.text(node))
     }
 
-    /// Tells whether [`EtcFiles::write`] has completed since the last [`EtcFiles::forget`].
+    /// Tells whether [`EtcFiles::write`] has completed since the last [`EtcFiles::forget`], and nobody has removed or
+    /// emptied a file since. A pod without a resolver has an empty resolv.conf.
     pub fn are_written(&self) -> bool {
-        self.hosts.exists()
+        let has_content = |file: &Path| file.metadata().is_ok_and(|f| f.is_file() && f.len() > 0);
+        has_content(&self.hosts) && has_content(&self.hostname) && self.resolv_conf.is_file()
     }
 
     /// Removes the pod's `/etc/hosts`. So the files are written again for a new sandbox, because the new sandbox
@@ -79,14 +82,25 @@ impl EtcFiles {
     /// # Errors
     /// Returns an error if the file cannot be removed.
     pub fn forget(&self) -> io::Result<()> {
-        match fs::remove_file(&self.hosts) {
+        match remove_any(&self.hosts) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
         }
     }
 }
 
+/// Removes a file, or the directory that somebody has put in its place.
+fn remove_any(path: &Path) -> io::Result<()> {
+    match path.is_dir() {
+        true => remove_tree(path),
+        false => fs::remove_file(path),
+    }
+}
+
 fn write(file: &Path, text: &str) -> io::Result<()> {
+    if file.is_dir() {
+        remove_any(file)?;
+    }
     fs::write(file, text)?;
     fs::set_permissions(file, Permissions::from_mode(0o644))
 }
@@ -144,6 +158,39 @@ mod tests {
     fn check(hosts: &Hosts<'_>, expected_end: &str) {
         let text = hosts.text(|| "127.0.0.1 node\n".into());
         assert!(text.ends_with(expected_end), "{text}");
+    }
+
+    #[test]
+    fn a_file_that_somebody_has_removed_or_emptied_is_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = EtcFiles::below(dir.path());
+        let content = Content {
+            hostname: "web",
+            ..Content::default()
+        };
+        assert!(!files.are_written());
+        let all = [&files.hosts, &files.hostname, &files.resolv_conf];
+        let damages: [fn(&Path); 3] = [
+            |file| fs::remove_file(file).unwrap(),
+            |file| {
+                fs::remove_file(file).unwrap();
+                fs::create_dir_all(file.join("below")).unwrap();
+            },
+            |file| fs::write(file, "").unwrap(),
+        ];
+        for (file, damage) in all.into_iter().flat_map(|f| damages.map(|d| (f, d))) {
+            files.write(&content).unwrap();
+            assert!(files.are_written());
+            damage(file);
+            // A resolver may have nothing to say.
+            let is_whole = file.is_file() && file == &files.resolv_conf;
+            assert_eq!(files.are_written(), is_whole, "{}", file.display());
+        }
+        fs::remove_file(&files.hosts).unwrap();
+        fs::create_dir_all(files.hosts.join("below")).unwrap();
+        files.forget().unwrap();
+        files.forget().unwrap();
+        assert!(!files.hosts.exists());
     }
 
     #[test]

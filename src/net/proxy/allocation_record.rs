@@ -5,11 +5,10 @@
 //! writing is logged once. The error is logged again if its text changes, or if it comes back after a successful
 //! write.
 
-use std::io;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::base::atomic_file;
-use crate::base::json;
+use crate::base::{atomic_file, record_file};
 use crate::net::services::allocate::Allocations;
 
 /// The allocations of this daemon, and the path of their file.
@@ -53,8 +52,9 @@ impl AllocationRecord {
         if self.is_written {
             return None;
         }
-        let json = serde_json::to_vec(&self.allocations).unwrap_or_default();
-        let failed = atomic_file::replace(&self.path, &json).err().map(|e| {
+        let bytes = record_file::to_bytes(&self.allocations);
+        let written = bytes.and_then(|bytes| atomic_file::replace(&self.path, &bytes));
+        let failed = written.err().map(|e| {
             format!(
                 "cannot write {}: {e}; trying again; until then services keep their addresses only while the daemon runs",
                 self.path.display()
@@ -71,23 +71,13 @@ impl AllocationRecord {
 /// Reads the record of allocations. Returns empty allocations if the file is missing or cannot be read. With empty
 /// allocations, all addresses are allocated anew, and services may get other addresses than before.
 fn read(path: &Path) -> Allocations {
-    match std::fs::read(path) {
-        Ok(json) => json::from_slice(&json).unwrap_or_else(|e| {
-            log::warn!(
-                "cannot use {}: {e}; services may get other addresses",
-                path.display()
-            );
-            Allocations::default()
-        }),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Allocations::default(),
-        Err(e) => {
-            log::warn!(
-                "cannot read {}: {e}; services may get other addresses",
-                path.display()
-            );
-            Allocations::default()
-        }
-    }
+    let place = path.parent().zip(path.file_name().and_then(OsStr::to_str));
+    let read = place.map_or(Ok(None), |(dir, name)| record_file::try_read(dir, name));
+    read.unwrap_or_else(|e| {
+        log::warn!("{e}; services may get other addresses");
+        None
+    })
+    .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -121,5 +111,22 @@ mod tests {
         assert!(!below.exists(), "it is written when it changes");
         record.set(Allocations::default());
         assert_eq!(record.write(), Some(said), "it has been right meanwhile");
+    }
+
+    #[test]
+    fn what_is_no_record_is_moved_aside_and_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("services.json");
+        let some: Allocations =
+            serde_json::from_value(json!({"services": {"default/web": {}}})).unwrap();
+        for _ in 0..2 {
+            fs::create_dir_all(path.join("below")).unwrap();
+            let mut record = AllocationRecord::read(&path);
+            assert_eq!(record.allocations(), &Allocations::default());
+            record.set(some.clone());
+            assert_eq!(record.write(), None);
+            assert_eq!(AllocationRecord::read(&path).allocations(), &some);
+            fs::remove_file(&path).unwrap();
+        }
     }
 }

@@ -20,6 +20,7 @@ use super::hand_over;
 use super::message::{Answer, LONGEST, Request};
 use super::poller::{Part, Poller, Token};
 use super::slab::{Key, Queue, Slab};
+use crate::base::aside::rename_over;
 use crate::base::clock::Moment;
 use crate::base::json;
 
@@ -109,7 +110,7 @@ impl Control {
     /// # Errors
     /// Returns the error if the directory is gone.
     pub fn publish(dir: &Path) -> io::Result<()> {
-        fs::rename(dir.join(NEXT_SOCKET), dir.join(super::home::SOCKET))
+        rename_over(&dir.join(NEXT_SOCKET), &dir.join(super::home::SOCKET))
     }
 
     fn listen_at(path: &Path, poller: &Poller) -> io::Result<Self> {

@@ -7,13 +7,14 @@
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use serde::{Deserialize, Serialize};
 
 use super::message::Configuration;
+use crate::base::aside::{lock_file, rename_over};
 use crate::base::clock::boot_id;
 use crate::base::json;
 use crate::base::sys::task::Process;
@@ -28,6 +29,7 @@ const NEXT_RECORD: &str = "state.next";
 pub const TABLE: &str = "table.json";
 /// The addresses that the proxy process has added to the node.
 pub const ADDRESSES: &str = "addresses.json";
+const LOCK: &str = "lock";
 /// The file of [`Orders`].
 pub const ORDERS: &str = "role.json";
 
@@ -83,12 +85,7 @@ impl Home {
     /// Returns the error if another proxy process has the directory, or if the directory cannot be written.
     pub fn take(dir: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(dir.join("lock"))?;
+        let lock = lock_file(&dir.join(LOCK))?;
         lock.try_lock().map_err(|e| match e {
             TryLockError::Error(e) => e,
             TryLockError::WouldBlock => {
@@ -147,7 +144,7 @@ impl Home {
     /// # Errors
     /// Returns the error if the directory is gone.
     pub fn publish_record(&self) -> io::Result<()> {
-        fs::rename(self.dir.join(NEXT_RECORD), self.dir.join(RECORD))
+        rename_over(&self.dir.join(NEXT_RECORD), &self.dir.join(RECORD))
     }
 
     /// Leaves the directory to another proxy process. That process may start while this process still has connections.
@@ -168,7 +165,8 @@ impl Home {
         json::from_slice(&bytes).unwrap_or_default()
     }
 
-    /// Begins to watch the directory for files that are removed, see [`Self::watched`]. Does nothing if inotify fails.
+    /// Begins to watch the directory for files that are removed or written, see [`Self::watched`]. Does nothing if inotify
+    /// fails.
     pub fn watch(&mut self) {
         let flags = InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK;
         let Ok(inotify) = Inotify::init(flags) else {
@@ -177,25 +175,37 @@ impl Home {
         let gone = AddWatchFlags::IN_DELETE_SELF
             | AddWatchFlags::IN_MOVE_SELF
             | AddWatchFlags::IN_DELETE
-            | AddWatchFlags::IN_MOVED_FROM;
+            | AddWatchFlags::IN_MOVED_FROM
+            | AddWatchFlags::IN_CLOSE_WRITE;
         if inotify.add_watch(&self.dir, gone).is_ok() {
             self.watch = Some(inotify);
         }
     }
 
-    /// Returns a descriptor that becomes readable when a file of the directory is removed; None without a watch.
+    /// Returns a descriptor that becomes readable when a file of the directory is removed or written; None without a
+    /// watch.
     pub fn watched(&self) -> Option<BorrowedFd<'_>> {
         self.watch.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads the events of the watch. Returns true if the socket or the record is gone.
+    /// Reads the events of the watch. Returns true if the socket, the record or the lock file is not this process's any
+    /// more. Without them the daemon would start another process beside this one.
     pub fn is_damaged(&self) -> bool {
         while self
             .watch
             .as_ref()
             .is_some_and(|w| w.read_events().is_ok_and(|events| !events.is_empty()))
         {}
-        !(self.dir.join(SOCKET).exists() && self.dir.join(RECORD).exists())
+        let recorded = Record::read(&self.dir).map(|record| record.process);
+        let has_record = recorded == Process::of(std::process::id() as i32);
+        let file = |file: &fs::Metadata| (file.dev(), file.ino());
+        let own = self.lock.metadata().map(|own| file(&own));
+        let named = fs::metadata(self.dir.join(LOCK)).map(|named| file(&named));
+        let has_lock = own
+            .ok()
+            .zip(named.ok())
+            .is_some_and(|(own, named)| own == named);
+        !(self.dir.join(SOCKET).exists() && has_record && has_lock)
     }
 
     /// Returns the configuration that an earlier proxy process has kept; `None` if there is no configuration from this
@@ -227,7 +237,7 @@ pub fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut temporary = path.to_owned();
     temporary.set_extension("tmp");
     write(&temporary, parts)?;
-    fs::rename(temporary, path)
+    rename_over(&temporary, path)
 }
 
 fn write(path: &Path, parts: &[&[u8]]) -> io::Result<()> {

@@ -383,7 +383,7 @@ impl Role {
         self.userspace.retire();
     }
 
-    /// Makes the directory anew if another program has removed it or one of its files. If another proxy process has the
+    /// Makes the directory anew if another program has removed or changed it or one of its files. If another proxy process has the
     /// directory by then, this process ends with its last connection.
     fn mend(&mut self) {
         let damaged = self.home.as_ref().filter(|home| home.is_damaged());

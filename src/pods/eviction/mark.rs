@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::atomic_file;
 use crate::base::clock::{self, Moment};
-use crate::base::json;
+use crate::base::record_file;
 use crate::pods::admission::{NODE_DRAINED, NODE_SHUTDOWN};
 use crate::pods::status::{DELETED, EVICTED, TERMINATED};
 
@@ -194,7 +194,7 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Mark>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         bytes => bytes?,
     };
-    let Record { boot_id, mark } = json::from_slice(&bytes)?;
+    let Record { boot_id, mark } = record_file::parse(&path.display().to_string(), &bytes)?;
     Ok(Some(
         mark.in_boot(boot_id == clock::boot_id(), Moment::now()),
     ))
@@ -209,7 +209,7 @@ pub(super) fn write(path: &Path, mark: &Mark) -> io::Result<()> {
         boot_id: clock::boot_id(),
         mark: mark.clone(),
     };
-    atomic_file::replace(path, &serde_json::to_vec(&record)?)
+    atomic_file::replace(path, &record_file::to_bytes(&record)?)
 }
 
 /// Removes the file of a mark. A missing file is not an error.

@@ -25,6 +25,7 @@ pub use watch::{Watch, spawn};
 use crate::api::identity::content_hash;
 use crate::api::pod::RestartPolicy;
 use crate::api::{Pod, PodSource, PodUid};
+use crate::base::aside::{CORRUPT, move_aside};
 use crate::base::clock::Moment;
 use crate::base::locks::Locked;
 use crate::base::metrics::counters::Counter;
@@ -424,7 +425,7 @@ fn restored(layout: &Layout, uid: &PodUid) -> Option<Mark> {
             "cannot read {}: {e}; the pod starts as if it had not been evicted",
             path.display()
         );
-        let _ = mark::remove(&path);
+        let _ = move_aside(&path, CORRUPT);
         None
     })
 }

@@ -328,7 +328,7 @@ impl KubeRuntime {
         })?;
         let etc_files = EtcFiles::below(&self.layout.pod_data(pod.uid()));
         if !etc_files.are_written() {
-            // The daemon that made the sandbox was killed before it could write the files.
+            // The daemon that made the sandbox was killed before it could write the files, or somebody has removed one.
             self.write_etc_files(pod, &etc_files)
                 .map_err(StartError::create)?;
         }

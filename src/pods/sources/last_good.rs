@@ -21,7 +21,9 @@ use serde::{Deserialize, Serialize};
 use super::read::{MAX_FILE_SIZE, read_limited, sha256};
 use super::reading::Digest;
 
+use crate::base::aside::{CORRUPT, move_aside, rename_over};
 use crate::base::json;
+use crate::base::remove_tree::remove_tree;
 
 const VERSION: u32 = 1;
 
@@ -120,7 +122,7 @@ impl LastGood {
                     path.display(),
                     aside.display()
                 ));
-                let _ = fs::rename(&path, aside);
+                let _ = move_aside(&path, CORRUPT);
                 self.entries.remove(name);
                 self.aside.insert(name.to_owned());
                 None
@@ -187,7 +189,7 @@ impl LastGood {
             let name = name(&path);
             match File::open(&temporary)
                 .and_then(|f| f.sync_all())
-                .and_then(|()| fs::rename(&temporary, self.dir.join(&name)))
+                .and_then(|()| rename_over(&temporary, &self.dir.join(&name)))
             {
                 Ok(()) => {
                     self.entries.insert(name, digest);
@@ -216,7 +218,11 @@ impl LastGood {
     pub(super) fn retain<'p>(&mut self, paths: impl Iterator<Item = &'p Path>) {
         let names: HashSet<String> = paths.map(name).collect();
         let gone = |path: PathBuf| {
-            fs::remove_file(path)
+            let removed = match path.is_dir() {
+                true => remove_tree(&path),
+                false => fs::remove_file(path),
+            };
+            removed
                 .err()
                 .is_none_or(|e| e.kind() == io::ErrorKind::NotFound)
         };

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
+use crate::base::aside::rename_over;
 use crate::base::record_file;
 
 /// The content of `record.json` (see [`crate::base::record_file`]). A new field must have a default, because other
@@ -73,7 +74,7 @@ impl Record {
         let new = path.with_extension("new");
         let bytes = record_file::to_bytes(self).map_err(|e| Error::step("write", "a record", e))?;
         fs::write(&new, bytes)
-            .and_then(|()| fs::rename(&new, &path))
+            .and_then(|()| rename_over(&new, &path))
             .map_err(|e| Error::path("write", &path, e))
     }
 
@@ -138,7 +139,9 @@ mod tests {
         record.save(root.path(), "c").unwrap();
         let path = dir(root.path(), "c").join("record.json");
         let saved = fs::read_to_string(&path).unwrap();
-        let next = saved.replace("\"version\":1", "\"version\":2,\"hooks\":[]");
+        let (saved, _) = saved.split_once(",\"crc32\"").unwrap();
+        let next = saved.to_owned() + "}";
+        let next = next.replace("\"version\":1", "\"version\":2,\"hooks\":[]");
         let next = next.replace("\"started\":true", "\"started\":\"yes\"");
         fs::write(&path, next).unwrap();
         let read = Record::load(root.path(), "c").unwrap().unwrap();

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::cidr::Cidr;
 use crate::api::service::Protocol;
-use crate::base::json;
+use crate::base::record_file;
 use crate::base::sys::task::Process;
 use crate::net::network::PortMapping;
 
@@ -69,9 +69,7 @@ impl Attachment {
     /// Writes the record. A reader finds either the old record or the complete new record. The record is not
     /// synced to the disk, because it need not outlive the boot.
     pub(super) fn write(&self, record: &Path) -> io::Result<()> {
-        let temporary = record.join(format!("{RECORD}.tmp"));
-        fs::write(&temporary, serde_json::to_vec(self)?)?;
-        fs::rename(temporary, record.join(RECORD))
+        record_file::write(record, RECORD, self, false)
     }
 }
 
@@ -86,9 +84,8 @@ pub(in crate::net::network) fn is_used(records: &Path) -> bool {
 pub(super) fn read_records(records: &Path) -> Attachments {
     let entries = fs::read_dir(records).into_iter().flatten().flatten();
     let read = |entry: fs::DirEntry| {
-        let json = fs::read(entry.path().join(RECORD)).ok()?;
-        let id = entry.file_name().into_string().ok()?;
-        Some((id, json::from_slice(&json).ok()?))
+        let attachment = record_file::read(&entry.path(), RECORD)?;
+        Some((entry.file_name().into_string().ok()?, attachment))
     };
     entries.filter_map(read).collect()
 }
