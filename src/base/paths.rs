@@ -62,6 +62,11 @@ impl Layout {
         self.run_dir().join("containers")
     }
 
+    /// `/run/podprobe/statuses`: the status of each pod, in a file with the pod's UID as its name.
+    pub fn statuses(&self) -> PathBuf {
+        self.run_dir().join("statuses")
+    }
+
     /// `/run/podprobe/exits`: one file for each pod that has a container which has just ended.
     pub fn exits(&self) -> PathBuf {
         self.run_dir().join("exits")

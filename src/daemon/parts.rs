@@ -47,7 +47,7 @@ use crate::pods::lifecycle::HandlerRunner;
 use crate::pods::pleg::Pleg;
 use crate::pods::prober::manager::{self, ProberManager, RestoredReady};
 use crate::pods::sources::Outlet;
-use crate::pods::status::{conditions_of_others, is_of_ended};
+use crate::pods::status::{KeptStatuses, conditions_of_others, is_of_ended};
 use crate::pods::sync_loop::Parts;
 use crate::pods::volumes::Volumes;
 use crate::pods::workers::{self, PodWorkers, Restarts, Syncer};
@@ -101,12 +101,13 @@ impl Shared {
         wake: WakeUps<Sender<()>>,
     ) -> Result<(Shared, LastDaemon), DaemonError> {
         let mut restored = checkpoint::read(&layout.checkpoint());
-        let last = LastDaemon::new(&restored);
+        let kept = KeptStatuses::new(layout);
+        let last = LastDaemon::new(&mut restored, &kept);
         let ceiling = settings.max_container_restart_period;
         let evictions = Evictions::open(layout, pods_with_data, ceiling, wake.pod_evicted);
         forget_those_that_began_anew(&mut restored, &evictions);
         let has_statuses = !restored.statuses.is_empty();
-        let pods = PodStores::new(restored, layout.checkpoint());
+        let pods = PodStores::new(restored, kept, layout.checkpoint());
         let (all, feed) = (sources(settings), pods.feed.clone());
         let shared = Shared {
             sources: SourceStores::new(all, feed, wake.objects_changed),

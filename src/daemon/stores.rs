@@ -15,7 +15,7 @@ use crate::pods::manager::PodManager;
 use crate::pods::objects::Objects;
 use crate::pods::sources::workload_store::WorkloadStore;
 use crate::pods::sources::{FileStates, Outlet, PodConfig, PodUpdate};
-use crate::pods::status::StatusManager;
+use crate::pods::status::{KeptStatuses, StatusManager};
 
 /// The stores of pods: changes, events, the pods themselves, statuses, and records of probes.
 #[derive(Clone)]
@@ -33,11 +33,11 @@ pub(super) struct PodStores {
 }
 
 impl PodStores {
-    /// Makes the stores with the data of an earlier daemon. Statuses are written to the file `checkpoint`.
-    pub(super) fn new(restored: Restored, checkpoint: PathBuf) -> Self {
+    /// Makes the stores with the data of an earlier daemon. Statuses are written to `kept` and to the file `checkpoint`.
+    pub(super) fn new(restored: Restored, kept: KeptStatuses, checkpoint: PathBuf) -> Self {
         let feed = Arc::new(ChangeFeed::default());
         let statuses = StatusManager::new(restored.statuses, feed.clone());
-        let statuses = Arc::new(statuses.with_ages(restored.ages));
+        let statuses = Arc::new(statuses.with_ages(restored.ages).with_kept(kept));
         Self {
             recorder: Arc::new(Recorder::new(feed.clone())),
             manager: Arc::new(PodManager::new(feed.clone())),

@@ -1,10 +1,10 @@
-//! The checkpoint file: the statuses of the last daemon on disk. With the file, readiness, start times and restart
-//! counts survive a restart of the daemon.
+//! The checkpoint file: the statuses of the last daemon on disk. With the file, start times, restart counts and ends for
+//! good survive a power cut. (Between two daemons of one boot the [`KeptStatuses`] are newer.)
 //!
 //! Invariants: if the file is missing, old or corrupt, only history and the conditions that clients have set are lost.
-//! The file is replaced atomically (temporary file, fsync, rename). The file is written at once after a status has
-//! changed, but in the long run at most once in [`INTERVAL`]. The file is also written whenever a client waits for the
-//! write. A full disk is logged once.
+//! The file is replaced atomically (temporary file, fsync, rename). A new phase of a pod is written at once, but in the
+//! long run at most once in [`INTERVAL`]; any other change within [`LAZY`], because flash memory wears out. The file is
+//! also written whenever a client waits for the write. A full disk is logged once.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,22 +18,27 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, TryRecvError};
 use serde::{Deserialize, Serialize};
 
-use crate::api::{PodStatus, PodUid};
+use crate::api::{PodPhase, PodStatus, PodUid};
+use crate::base::aside::{CORRUPT, is_no_file, move_aside};
 use crate::base::atomic_file;
 use crate::base::change_feed::Aspect;
 use crate::base::clock::{self, Moment, Time};
 use crate::base::json;
 use crate::base::locks::Locked;
 use crate::base::threads::Roster;
+#[cfg(doc)]
+use crate::pods::status::KeptStatuses;
 use crate::pods::status::{Ages, StatusManager};
 
-/// The time between two writes when many statuses change, and the longest wait of the writing thread.
+/// The time between two looks at the phases when many statuses change, and the longest wait of the writing thread.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// The shortest time between two writes.
+/// The shortest time between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
-/// The number of writes that may follow one another after [`PAUSE`]. One more write is allowed for each [`INTERVAL`]
+/// The number of looks that may follow one another after [`PAUSE`]. One more look is allowed for each [`INTERVAL`]
 /// that has passed.
 const BURST: u32 = 30;
+/// The time within which a change that is no new phase is written.
+const LAZY: Duration = Duration::from_secs(30);
 /// The stack size in bytes of the thread that writes the file. The thread serialises a map.
 const STACK: usize = 256 * 1024;
 
@@ -48,6 +53,10 @@ struct Content<Status> {
     boot_id: String,
     #[serde(default)]
     ages: Ages,
+    /// True if the daemon that wrote the file also wrote [`KeptStatuses`]. Those that it finds otherwise are older than
+    /// the file.
+    #[serde(default)]
+    keeps_statuses: bool,
 }
 
 /// The content of the file, as a new daemon has read it.
@@ -59,6 +68,8 @@ pub struct Restored {
     pub ages: Ages,
     /// True if the node was restarted after the file was written, so that no container of these statuses runs.
     pub rebooted: bool,
+    /// True if [`KeptStatuses`] on the node are older than these.
+    pub is_newest: bool,
 }
 
 const VERSION: u32 = 1;
@@ -68,6 +79,10 @@ pub fn read(path: &Path) -> Restored {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Restored::default(),
+        Err(e) if is_no_file(&e) => {
+            set_aside(path, &e);
+            return Restored::default();
+        }
         Err(e) => {
             log::warn!(
                 "cannot read {}: {e}; going on without the last daemon's statuses",
@@ -82,6 +97,7 @@ pub fn read(path: &Path) -> Restored {
                 statuses,
                 boot_id,
                 ages,
+                keeps_statuses,
                 ..
             } = content;
             let same_boot = boot_id == clock::boot_id();
@@ -90,6 +106,7 @@ pub fn read(path: &Path) -> Restored {
                 statuses,
                 ages,
                 rebooted: !same_boot,
+                is_newest: same_boot && !keeps_statuses,
             }
         }
         Ok(content) => {
@@ -108,25 +125,39 @@ pub fn read(path: &Path) -> Restored {
             Restored::default()
         }
         Err(e) => {
-            let aside = path.with_extension("json.corrupt");
-            log::warn!(
-                "{} is damaged ({e}); it is kept as {}; going on without the last daemon's statuses",
-                path.display(),
-                aside.display()
-            );
-            let _ = fs::rename(path, aside);
+            set_aside(path, &e);
             Restored::default()
         }
     }
+}
+
+fn set_aside(path: &Path, damage: &dyn std::error::Error) {
+    let aside = match move_aside(path, CORRUPT) {
+        Ok(aside) => format!("it is kept as {}", aside.display()),
+        Err(e) => format!("it cannot be moved aside: {e}"),
+    };
+    log::warn!(
+        "{} is damaged ({damage}); {aside}; going on without what only it has of the last daemon",
+        path.display()
+    );
 }
 
 /// The writer of the file.
 pub struct Checkpoint {
     path: PathBuf,
     statuses: Arc<StatusManager>,
-    /// The version of the statuses in the file, or `None` before the first write. This lock is held while the file is
-    /// written, so that an older copy never replaces a newer one.
-    written: Mutex<Option<u64>>,
+    /// The last write, or `None` before the first one. This lock is held while the file is written, so that an older
+    /// copy never replaces a newer one.
+    written: Mutex<Option<Written>>,
+}
+
+/// A write of the file.
+#[derive(Clone)]
+struct Written {
+    /// The version of the statuses.
+    version: u64,
+    phases: HashMap<PodUid, PodPhase>,
+    at: Moment,
 }
 
 impl Checkpoint {
@@ -150,23 +181,47 @@ impl Checkpoint {
     /// # Errors
     /// Returns the disk's error if the file cannot be written. The old file then stays.
     pub fn save(&self) -> io::Result<bool> {
+        self.save_if(|_, _| true)
+    }
+
+    /// Writes the file like [`Self::save`] if a pod has a new phase, or if the last write is older than [`LAZY`].
+    fn save_what_is_due(&self, now: Moment) -> io::Result<bool> {
+        self.save_if(|written, statuses| {
+            now.since(written.at) >= LAZY || written.phases != phases(statuses)
+        })
+    }
+
+    fn save_if(
+        &self,
+        is_due: impl FnOnce(&Written, &HashMap<PodUid, Arc<PodStatus>>) -> bool,
+    ) -> io::Result<bool> {
         let mut written = self.written();
         // The version is read before the statuses, so that a change in between is written again.
         let version = self.statuses.feed().version_of(Aspect::Status);
-        if *written == Some(version) {
+        if written.as_ref().is_some_and(|w| w.version == version) {
             return Ok(false);
         }
-        self.write()?;
-        *written = Some(version);
+        let statuses = self.statuses.all();
+        if written.as_ref().is_some_and(|w| !is_due(w, &statuses)) {
+            return Ok(false);
+        }
+        let phases = phases(&statuses);
+        self.write(statuses)?;
+        *written = Some(Written {
+            version,
+            phases,
+            at: Moment::now(),
+        });
         Ok(true)
     }
 
-    fn write(&self) -> io::Result<()> {
+    fn write(&self, statuses: HashMap<PodUid, Arc<PodStatus>>) -> io::Result<()> {
         let content = Content {
             version: VERSION,
-            statuses: self.statuses.all(),
+            statuses,
             boot_id: clock::boot_id(),
             ages: self.statuses.ages(),
+            keeps_statuses: true,
         };
         atomic_file::replace_with(&self.path, |file| {
             let mut out = BufWriter::new(file);
@@ -175,9 +230,14 @@ impl Checkpoint {
         })
     }
 
-    fn written(&self) -> MutexGuard<'_, Option<u64>> {
+    fn written(&self) -> MutexGuard<'_, Option<Written>> {
         self.written.locked()
     }
+}
+
+fn phases(statuses: &HashMap<PodUid, Arc<PodStatus>>) -> HashMap<PodUid, PodPhase> {
+    let of = |(uid, status): (&PodUid, &Arc<PodStatus>)| (uid.clone(), status.phase);
+    statuses.iter().map(of).collect()
 }
 
 /// True if a failed write is logged as a warning. Of several failures in a row only the first is logged as a warning. A
@@ -187,8 +247,8 @@ fn is_told(at_the_end: bool, failed_before: bool) -> bool {
     !at_the_end && !failed_before
 }
 
-/// The pace of the writes. A few writes follow one another at once, so that a status that a person has seen survives a
-/// `kill -9`. When there are many writes, one write follows each [`INTERVAL`].
+/// The pace of the looks. A few looks follow one another at once, so that a pod that has ended for good does not run again
+/// after a power cut. When there are many changes, one look follows each [`INTERVAL`].
 struct Pace {
     left: u32,
     refilled: Moment,
@@ -202,7 +262,7 @@ impl Pace {
         }
     }
 
-    /// Returns the time to wait between a write that has just ended and the next one.
+    /// Returns the time to wait between a look that has just ended and the next one.
     fn pause(&mut self, now: Moment) -> Duration {
         let more = u32::try_from(now.since(self.refilled).as_nanos() / INTERVAL.as_nanos())
             .unwrap_or(u32::MAX);
@@ -231,19 +291,26 @@ pub fn spawn(
     roster: &Roster,
 ) -> io::Result<JoinHandle<()>> {
     let (mut failed, mut pace) = (false, Pace::new(Moment::now()));
+    // The version of the statuses at the last look.
+    let mut seen = None;
     roster.spawn("checkpoint", STACK, move |pulse, _| {
         let feed = checkpoint.statuses.feed();
         let is_stopped = || stop.try_recv() == Err(TryRecvError::Disconnected);
-        let written = *checkpoint.written();
-        if let (Some(version), false) = (written, is_stopped()) {
+        if let (Some(version), false) = (seen, is_stopped()) {
             pulse.rest(|| feed.wait_newer_of(Aspect::Status, version, INTERVAL));
         }
         // `stop` is looked at before the write, so that a change before the stop is still written.
         let stopped = is_stopped();
-        let pause = match checkpoint.save() {
-            Ok(wrote) => {
+        let version = feed.version_of(Aspect::Status);
+        let is_new = seen.replace(version) != Some(version);
+        let saved = match stopped {
+            true => checkpoint.save(),
+            false => checkpoint.save_what_is_due(Moment::now()),
+        };
+        let pause = match saved {
+            Ok(_) => {
                 failed = false;
-                if wrote {
+                if is_new {
                     pace.pause(Moment::now())
                 } else {
                     Duration::ZERO
@@ -273,7 +340,6 @@ mod tests {
     use crossbeam_channel::bounded;
 
     use super::*;
-    use crate::api::PodPhase;
 
     fn statuses(phase: PodPhase) -> HashMap<PodUid, PodStatus> {
         HashMap::from([(
@@ -382,10 +448,9 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// Lessons A7: if a daemon is killed right after a person has seen a pod become ready, the next daemon finds the
-    /// pod ready.
+    /// A pod that has ended for good does not run again after a power cut.
     #[test]
-    fn a_change_is_on_disk_at_once() {
+    fn a_new_phase_is_on_disk_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let (path, checkpoint, manager) = daemon(dir.path(), PodPhase::Pending);
         let (stop, stopped) = bounded(0);
@@ -409,6 +474,30 @@ mod tests {
         drop(stop);
         manager.feed().wake();
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_change_that_is_no_new_phase_is_written_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, checkpoint, manager) = daemon(dir.path(), PodPhase::Running);
+        assert!(checkpoint.save_what_is_due(Moment::now()).unwrap());
+        let written = checkpoint.written().clone().unwrap().at;
+        let status = PodStatus {
+            phase: PodPhase::Running,
+            message: "changed".into(),
+            ..PodStatus::default()
+        };
+        manager.set(&pod(), status.clone());
+        let at = |after| checkpoint.save_what_is_due(written + after).unwrap();
+        assert!(!at(LAZY - Duration::from_nanos(1)));
+        assert_eq!(read(&path).statuses, statuses(PodPhase::Running));
+        assert!(at(LAZY));
+        assert_eq!(read(&path).statuses, HashMap::from([("u".into(), status)]));
+        // A file without the mark is of a daemon that kept no statuses elsewhere.
+        assert!(!read(&path).is_newest);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace(",\"keeps_statuses\":true", "")).unwrap();
+        assert!(read(&path).is_newest);
     }
 
     /// A save writes every change to the disk at once, and writes nothing if there is no change. A client that changes
@@ -445,6 +534,11 @@ mod tests {
             assert!(!path.exists() && dir.path().join("checkpoint.json.corrupt").exists());
         }
         assert!(read(&path) == Restored::default(), "a missing file is fine");
+        fs::create_dir_all(path.join("below")).unwrap();
+        assert!(read(&path) == Restored::default());
+        assert!(dir.path().join("checkpoint.json.corrupt/below").exists());
+        written_by(dir.path(), PodPhase::Running);
+        assert_eq!(read(&path).statuses, statuses(PodPhase::Running));
     }
 
     #[test]

@@ -73,6 +73,7 @@ pub const DIRECTORIES: &[Directory] = &[
     row("run/podprobe/oci", 0o700, Daemon),
     row("run/podprobe/oci/*", 0o711, Content),
     row("run/podprobe/proxy", 0o700, Part),
+    row("run/podprobe/statuses", 0o700, Daemon),
     row("var", 0o755, People),
     row("var/lib", 0o755, People),
     row("var/lib/podprobe", 0o711, Daemon),

@@ -1,7 +1,8 @@
 //! The status manager holds the latest status of every pod, with a version. Only the manager writes statuses
 //! (kubelet-probes 9.6).
 //!
-//! Invariants: the lock is held for map operations only. Readers get an `Arc` and never wait for a writer's work.
+//! Invariants: the lock is held for map operations, and while a status is written to its file in /run. Readers get an
+//! `Arc` and never wait for other work of a writer. A status is in its file before anybody is told of it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,6 +11,7 @@ use std::time::Duration;
 use super::ages::Ages;
 use super::conditions::{self, TooManyConditions, refresh_ready};
 use super::container_statuses::UNSEEN_EXIT_CODE;
+use super::kept::KeptStatuses;
 use crate::api::conditions::ConditionChange;
 use crate::api::pod::{PodSpec, RestartPolicy};
 use crate::api::status::{ContainerState, ContainerStateTerminated};
@@ -25,6 +27,8 @@ pub struct StatusManager {
     statuses: Mutex<HashMap<PodUid, Arc<PodStatus>>>,
     ages: Mutex<Ages>,
     feed: Arc<ChangeFeed>,
+    /// The place where each status is written before it is told; None in tests.
+    kept: Option<KeptStatuses>,
 }
 
 impl StatusManager {
@@ -39,6 +43,18 @@ impl StatusManager {
             statuses: Mutex::new(statuses),
             ages: Mutex::default(),
             feed,
+            kept: None,
+        }
+    }
+
+    /// Writes each status to `kept` before it is told. Those that are only in the checkpoint are written now.
+    pub fn with_kept(self, kept: KeptStatuses) -> Self {
+        for (uid, status) in self.lock().iter().filter(|(uid, _)| !kept.has(uid)) {
+            kept.keep(uid, status);
+        }
+        Self {
+            kept: Some(kept),
+            ..self
         }
     }
 
@@ -68,6 +84,13 @@ impl StatusManager {
     /// Returns the feed that gets every change of a status after the change.
     pub fn feed(&self) -> &ChangeFeed {
         &self.feed
+    }
+
+    /// Writes a status that is about to be stored. The lock is held, so that an older status never replaces a newer one.
+    fn keep(&self, uid: &PodUid, status: &PodStatus) {
+        if let Some(kept) = &self.kept {
+            kept.keep(uid, status);
+        }
     }
 
     fn changed(&self, uid: &PodUid) {
@@ -113,6 +136,7 @@ impl StatusManager {
                 );
             }
         }
+        self.keep(pod.uid(), &status);
         statuses.insert(pod.uid().clone(), Arc::new(status));
         drop(statuses);
         self.changed(pod.uid());
@@ -165,6 +189,7 @@ impl StatusManager {
             ..PodStatus::clone(&stored)
         };
         refresh_ready(&pod.spec, &mut status, &stored.conditions, now);
+        self.keep(pod.uid(), &status);
         statuses.insert(pod.uid().clone(), Arc::new(status));
         drop(statuses);
         self.changed(pod.uid());
@@ -174,11 +199,13 @@ impl StatusManager {
     /// Forgets the pods outside `known`.
     pub fn remove_orphans(&self, known: &HashSet<PodUid>) {
         self.lock_ages().retain(known);
-        let gone: Vec<PodUid> = self
-            .lock()
-            .extract_if(|uid, _| !known.contains(uid))
-            .map(|(uid, _)| uid)
-            .collect();
+        let mut statuses = self.lock();
+        let gone = statuses.extract_if(|uid, _| !known.contains(uid));
+        let gone: Vec<PodUid> = gone.map(|(uid, _)| uid).collect();
+        if let Some(kept) = &self.kept {
+            gone.iter().for_each(|uid| kept.forget(uid));
+        }
+        drop(statuses);
         gone.iter().for_each(|uid| self.changed(uid));
     }
 
@@ -205,6 +232,7 @@ impl StatusManager {
             return;
         }
         refresh_ready(&pod.spec, &mut status, &stored.conditions, Time::now());
+        self.keep(pod.uid(), &status);
         *stored = Arc::new(status);
         drop(statuses);
         self.changed(pod.uid());

@@ -5,6 +5,7 @@ mod ages;
 mod conditions;
 mod container_statuses;
 mod generate;
+mod kept;
 mod manager;
 mod phase;
 
@@ -14,6 +15,7 @@ pub use container_statuses::{StartFailure, counted_on, taken_over};
 pub use generate::{
     DELETED, EVICTED, EndedBy, Inputs, TERMINATED, generate, is_of_ended, qos_class,
 };
+pub use kept::KeptStatuses;
 pub use manager::{StatusManager, finished};
 
 pub use phase::{PhaseInputs, phase};
