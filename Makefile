@@ -59,7 +59,7 @@ NETWORK_BENCH := PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) bench --be
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-arch realware conformance lint static dist static-tools vm vm-guest inits bench soak flood install apparmor clean
+.PHONY: help build run test test-arch realware conformance lint static dist static-tools vm vm-guest inits bench soak crash flood install apparmor clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -150,6 +150,9 @@ bench: $(DEMO) ## times and memory, as root (BENCHMARKS.md); of the static binar
 
 soak: $(DEMO) ## MINUTES=60 of 300 probes of misbehaving targets, as root (BENCHMARKS.md); of the static binary as `make bench`
 	$(CARGO) bench --profile $(PROFILE) --bench soak
+
+crash: $(DEMO) ## MINUTES=60 of kills and damaged records in the life of a node, as root (BENCHMARKS.md); of the static binary as `make bench`
+	$(CARGO) bench --profile $(PROFILE) --bench crash
 
 flood: ## SECONDS=60 of 1,000 http probes a second, as root (BENCHMARKS.md)
 	$(CARGO) bench --profile $(PROFILE) --bench flood

@@ -12,7 +12,7 @@ mod support;
 
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Stdio, exit};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use serde_json::json;
 use support::figures::Report;
 use support::node::{Node, kill, pod, target_rootfs, view};
 use support::usage::{self, memory};
-use support::{Guard, ms_between, unix_ns};
+use support::{Guard, ms_between, need, unix_ns};
 
 const LAYERS: usize = 5;
 /// Bytes of each file of the image.
@@ -33,7 +33,7 @@ const GROWTH: f64 = 16384.0;
 
 fn main() {
     support::begin();
-    need(&["docker-registry", "zstd"]);
+    need("what a pull costs the daemon", &["docker-registry", "zstd"]);
     let (runs, megabytes) = (support::setting("RUNS", 3), support::setting("MB", 500));
     let dir = support::out_dir().join(format!("registry-{}", std::process::id()));
     fs::create_dir_all(&dir).unwrap();
@@ -55,24 +55,6 @@ fn main() {
         stored >> 20
     ));
     report.finish();
-}
-
-/// Ends the bench where one of these programs is missing, so that nobody takes no figure for a good one.
-fn need(programs: &[&str]) {
-    let is_there = |program: &str| {
-        let mut ask = Command::new(program);
-        let ask = ask.arg("--help").stdout(Stdio::null());
-        ask.stderr(Stdio::null()).status().is_ok()
-    };
-    let missing: Vec<_> = programs.iter().filter(|p| !is_there(p)).copied().collect();
-    if !missing.is_empty() {
-        eprintln!(
-            "\n==== NOT MEASURED: what a pull costs the daemon. This needs {}; on Debian: apt-get install {}\n",
-            missing.join(" and "),
-            missing.join(" ")
-        );
-        exit(1);
-    }
 }
 
 /// An image whose first layer has the probe target.

@@ -19,6 +19,7 @@ use deployment::Deployment;
 use serde_json::json;
 use support::figures::Report;
 use support::node::Node;
+use support::random::Random;
 use support::{out_dir, setting, unix_ns};
 
 const SERVICE: &str = "10.96.0.50:80";
@@ -26,7 +27,7 @@ const POD_CIDR: &str = "10.244.0.0/24";
 /// The node's own address in that range, with the port of the pod on it.
 const HOST: ([u8; 4], u16) = ([10, 244, 0, 1], 18087);
 /// A kill comes within this time of an edit. A rollout of one pod takes about as long.
-const KILL_WITHIN: u64 = 1500;
+const KILL_WITHIN: Duration = Duration::from_millis(1500);
 
 fn main() {
     support::begin();
@@ -35,7 +36,7 @@ fn main() {
     let seed = setting("SEED", (unix_ns() / 1_000_000 % 1_000_000) as usize);
     let mut report = Report::new("rollouts");
     report.note(format!("SEED={seed}, {rate} connections a second"));
-    let mut moments = Moments(seed as u64);
+    let mut random = Random::new(seed as u64);
     for mode in ["nftables", "userspace"] {
         let config = json!({"proxyMode": mode, "podCIDR": POD_CIDR});
         let mut node = Node::start_with("embedded", &config, &[]);
@@ -46,26 +47,13 @@ fn main() {
                 rollouts,
                 rate,
             };
-            run.through_a_service(&mut node, &mut report, &mut moments);
+            run.through_a_service(&mut node, &mut report, &mut random);
         }
         gap_of_a_host_port(&node, &mut report, mode, rollouts.div_ceil(4), rate);
         node.stop();
     }
     report.finish();
     std::process::exit(i32::from(!report.all_hold()));
-}
-
-/// Random moments, the same for a seed (Knuth, The Art of Computer Programming, volume 2, 3.3.4).
-struct Moments(u64);
-
-impl Moments {
-    fn next(&mut self) -> Duration {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        Duration::from_millis((self.0 >> 33) % KILL_WITHIN)
-    }
 }
 
 /// Rollouts of one Deployment behind a service.
@@ -77,7 +65,7 @@ struct Run {
 }
 
 impl Run {
-    fn through_a_service(&self, node: &mut Node, report: &mut Report, moments: &mut Moments) {
+    fn through_a_service(&self, node: &mut Node, report: &mut Report, random: &mut Random) {
         let mut web = Deployment::new("web", self.replicas, None);
         web.serve(node, SERVICE);
         web.put(node);
@@ -96,7 +84,7 @@ impl Run {
             web.put(node);
             note(&format!("rollout {rollout}"));
             if rollout % 2 == 1 {
-                std::thread::sleep(moments.next());
+                std::thread::sleep(random.within(KILL_WITHIN));
                 note("kill");
                 node.crash();
                 kills += 1;

@@ -20,7 +20,7 @@ use support::soak_pods::{
     CONTAINERS, LONGEST_PERIOD, PODS, PROBES, calm_file, container_name, pod, pod_name, port,
     stamps,
 };
-use support::usage::{Holdings, cpu, difference, memory, total};
+use support::usage::{Holdings, cpu, difference, memory, total, written};
 use support::{CEILING, program, setting};
 
 /// Between two looks.
@@ -34,7 +34,7 @@ const ONE_ARENA: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
 const MEMORY_TOLERANCE: u64 = 2048;
 
 fn main() {
-    support::begin();
+    support::begin_with_run_in_memory();
     let all_hold = soak();
     std::process::exit(i32::from(!all_hold));
 }
@@ -111,7 +111,11 @@ impl Soak {
         let _ = fs::remove_file(calm_file(&self.node));
         let begun = Instant::now();
         let end = begun + length;
-        let before = self.node.log().len();
+        let bytes = |soak: &Self| {
+            let disk = written(soak.node.daemon.pid);
+            [soak.node.log().len() as u64, disk]
+        };
+        let before = bytes(self);
         self.last = None;
         while let left = end.saturating_duration_since(Instant::now())
             && !left.is_zero()
@@ -122,14 +126,15 @@ impl Soak {
             }
         }
         let days = begun.elapsed().as_secs_f64() / 86_400.0;
-        let written = self.node.log().len().saturating_sub(before);
-        let megabytes = written as f64 / 1e6;
-        self.report.add(
-            "daemon in chaos: its log",
-            "MB a day",
-            None,
-            megabytes / days,
-        );
+        let after = bytes(self);
+        for (n, what) in ["its log", "written to the disk, with the log"]
+            .iter()
+            .enumerate()
+        {
+            let megabytes = after[n].saturating_sub(before[n]) as f64 / 1e6;
+            let row = format!("daemon in chaos: {what}");
+            self.report.add(&row, "MB a day", None, megabytes / days);
+        }
     }
 
     /// One look at everything while the targets misbehave, and a line about it.

@@ -1,4 +1,5 @@
 //! Clients that open connections at a steady rate, and note each that has no whole answer.
+#![allow(dead_code, reason = "each bench takes what it needs")]
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

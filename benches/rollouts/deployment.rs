@@ -1,8 +1,10 @@
 //! A Deployment of the probe target whose version is in the environment of its container.
+#![allow(dead_code, reason = "each bench takes what it needs")]
 
 use std::process::Command;
 
 use podprobe::cli::client::Client;
+use podprobe::face::views::Snapshot;
 use serde_json::{Value, json};
 
 use crate::support::node::{IMAGE, Node};
@@ -76,6 +78,15 @@ impl Deployment {
         self.replicas = replicas;
     }
 
+    /// The number of replicas in the file that is written next.
+    pub(crate) fn set_replicas(&mut self, replicas: u64) {
+        self.replicas = replicas;
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
     fn verb(&self, node: &Node, words: &[&str], options: &[&str]) -> String {
         let mut command = Command::new(program());
         command.args(words).arg(format!("deployment/{}", self.name));
@@ -95,34 +106,42 @@ impl Deployment {
 
     /// Waits until all pods have the wanted version and are ready.
     pub(crate) fn wait_complete(&self, node: &Node) {
-        let version = self.wanted.to_string();
-        self.wait(node, "complete", |pods| {
-            let are_good = pods.iter().all(|pod| pod.0 == version && pod.1);
-            are_good && pods.len() as u64 == self.replicas
-        });
+        self.wait(node, "complete", |pods| self.are_complete(pods));
     }
 
-    /// Waits for the pods that are not ending, each with its version and whether it is ready.
+    /// True if all pods have the wanted version and are ready.
+    pub(crate) fn is_complete(&self, snapshot: &Snapshot) -> bool {
+        self.are_complete(&self.pods(snapshot))
+    }
+
+    fn are_complete(&self, pods: &[(String, bool)]) -> bool {
+        let version = self.wanted.to_string();
+        let are_good = pods.iter().all(|pod| pod.0 == version && pod.1);
+        are_good && pods.len() as u64 == self.replicas
+    }
+
+    /// Waits for pods that are as they should be.
     fn wait(&self, node: &Node, what: &str, is_good: impl Fn(&[(String, bool)]) -> bool) {
         let what = format!("rollout of {} {}: {what}", self.name, self.version);
         wait_until(&what, || {
             node.assert_alive();
             // A connection that the last daemon had ends with it.
             let client = Client::connect(node.root());
-            let Ok(snapshot) = client.and_then(|mut client| client.snapshot()) else {
-                return false;
-            };
-            let own = snapshot.pods.iter().filter(|pod| {
-                pod.object["metadata"]["labels"]["app"] == self.name && !pod.terminating
-            });
-            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let version =
-                |object: &Value| text(&object["spec"]["containers"][0]["env"][0]["value"]);
-            let pods: Vec<_> = own
-                .map(|pod| (version(&pod.object), pod.status.is_ready()))
-                .collect();
-            is_good(&pods)
+            let snapshot = client.and_then(|mut client| client.snapshot());
+            snapshot.is_ok_and(|snapshot| is_good(&self.pods(&snapshot)))
         });
+    }
+
+    /// The pods that are not ending, each with its version and whether it is ready.
+    fn pods(&self, snapshot: &Snapshot) -> Vec<(String, bool)> {
+        let own = snapshot
+            .pods
+            .iter()
+            .filter(|pod| pod.object["metadata"]["labels"]["app"] == self.name && !pod.terminating);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let version = |object: &Value| text(&object["spec"]["containers"][0]["env"][0]["value"]);
+        own.map(|pod| (version(&pod.object), pod.status.is_ready()))
+            .collect()
     }
 
     /// Takes the files away, and waits until no pod is left.

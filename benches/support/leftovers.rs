@@ -7,7 +7,7 @@ use std::path::Path;
 use podprobe::base::paths::Layout;
 use podprobe::base::sys::cgroup::Cgroups;
 
-use super::node::Node;
+use super::node::{Node, RUN};
 use super::usage::entries;
 
 /// Processes by pid and start time.
@@ -65,13 +65,27 @@ pub(crate) fn cgroups(root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Mounts below the node's root.
+/// Mounts below the node's root, but for its directory `run`, which the bench mounts.
 pub(crate) fn mounts(root: &Path) -> Vec<String> {
+    let run = format!(" {} ", root.join(RUN).display());
     let root = root.to_str().expect("a root in UTF-8");
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     table
         .lines()
-        .filter(|l| l.contains(root))
+        .filter(|l| l.contains(root) && !l.contains(&run))
         .map(str::to_owned)
+        .collect()
+}
+
+/// Interfaces of pods on the node's bridge, and the bridge itself.
+pub(crate) fn interfaces(root: &Path) -> Vec<String> {
+    let bridge = Layout::new(root).id().replace("podprobe", "pp");
+    let is_ours = |interface: &Path| {
+        let master = fs::read_link(interface.join("master")).unwrap_or_default();
+        interface.ends_with(&bridge) || master.ends_with(&bridge)
+    };
+    let all = entries("/sys/class/net");
+    let own = all.iter().filter(|interface| is_ours(interface));
+    own.map(|interface| interface.display().to_string())
         .collect()
 }

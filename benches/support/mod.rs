@@ -7,14 +7,16 @@ pub(crate) mod figures;
 pub(crate) mod leftovers;
 pub(crate) mod node;
 pub(crate) mod promises;
+pub(crate) mod random;
 pub(crate) mod runc;
 pub(crate) mod soak_pods;
 pub(crate) mod usage;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::exit;
+use std::process::{Command, Stdio, exit};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::mount::{MsFlags, mount};
@@ -59,12 +61,32 @@ pub(crate) fn begin() {
 /// seconds (`recently_deleted` in fs/ext4/ialloc.c), which says nothing of podprobe.
 pub(crate) fn begin_in_memory() {
     begin_with(|| {
-        let (dir, none) = (nodes_dir(), None::<&str>);
-        unshare(CloneFlags::CLONE_NEWNS).unwrap();
-        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-        mount(none, "/", none, private, none).unwrap();
-        mount(Some("tmpfs"), &dir, Some("tmpfs"), MsFlags::empty(), none).unwrap();
+        private_mounts();
+        mount_memory(&nodes_dir());
     });
+}
+
+/// The same with the directory `run` of each node in memory, as on a machine: what is written elsewhere is written to a disk.
+pub(crate) fn begin_with_run_in_memory() {
+    begin_with(|| {
+        private_mounts();
+        RUN_IN_MEMORY.store(true, Ordering::Relaxed);
+    });
+}
+
+/// True after [`begin_with_run_in_memory`].
+pub(crate) static RUN_IN_MEMORY: AtomicBool = AtomicBool::new(false);
+
+/// Mounts of this bench are seen by what it starts, and by nobody else.
+fn private_mounts() {
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+}
+
+pub(crate) fn mount_memory(dir: &Path) {
+    let none = None::<&str>;
+    mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), none).unwrap();
 }
 
 /// Runs `prepare` before there is another thread.
@@ -96,6 +118,24 @@ fn begin_with(prepare: impl FnOnce()) {
         }
         exit(130);
     });
+}
+
+/// Ends the bench where one of these programs is missing, so that nobody takes no figure for a good one.
+pub(crate) fn need(what: &str, programs: &[&str]) {
+    let is_there = |program: &str| {
+        let mut ask = Command::new(program);
+        let ask = ask.arg("--help").stdout(Stdio::null());
+        ask.stderr(Stdio::null()).status().is_ok()
+    };
+    let missing: Vec<_> = programs.iter().filter(|p| !is_there(p)).copied().collect();
+    if !missing.is_empty() {
+        eprintln!(
+            "\n==== NOT MEASURED: {what}. This needs {}; on Debian: apt-get install {}\n",
+            missing.join(" and "),
+            missing.join(" ")
+        );
+        exit(1);
+    }
 }
 
 /// `NAME` of the environment as a number, or the default.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use nix::mount::{MntFlags, umount2};
 use podprobe::base::paths::Layout;
 use podprobe::base::sys::cgroup::{self, Cgroups};
 use podprobe::cli::client::Client;
@@ -22,6 +23,9 @@ use super::{CEILING, Guard, program, wait_until};
 
 /// The image of every pod here.
 pub(crate) const IMAGE: &str = "probe-target:latest";
+
+/// Directory of a node for what lasts until the next boot.
+pub(crate) const RUN: &str = "run";
 
 pub(crate) struct Node {
     pub(crate) layout: Layout,
@@ -38,6 +42,7 @@ type End = JoinHandle<std::io::Result<ExitStatus>>;
 
 /// How the daemon is started, also again.
 struct Start {
+    program: PathBuf,
     runtime: String,
     env: Vec<(String, String)>,
 }
@@ -72,6 +77,10 @@ impl Node {
         for dir in [&shared, &layout.pods_dir()] {
             fs::create_dir_all(dir).unwrap();
         }
+        if super::RUN_IN_MEMORY.load(Ordering::Relaxed) {
+            fs::create_dir_all(root.join(RUN)).unwrap();
+            super::mount_memory(&root.join(RUN));
+        }
         fs::write(layout.config_file(), beside_others(config).to_string()).unwrap();
         let guard = Guard::new({
             let root = root.clone();
@@ -80,6 +89,7 @@ impl Node {
         import(&root, &target_rootfs(), IMAGE);
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let start = Start {
+            program: program(),
             runtime: runtime.to_owned(),
             env: env.iter().map(own).collect(),
         };
@@ -105,12 +115,27 @@ impl Node {
 
     /// Kills the daemon alone, as the kernel does when memory is short, and starts the next one.
     pub(crate) fn crash(&mut self) {
+        self.kill_daemon();
+        self.start_daemon();
+    }
+
+    /// Kills the daemon alone. Until [`Self::start_daemon`] the node has none.
+    pub(crate) fn kill_daemon(&mut self) {
         kill(self.daemon);
         let ended = self.end.take().expect("a daemon that runs").join();
         ended.unwrap().unwrap();
+    }
+
+    /// Starts the next daemon, and waits until it answers.
+    pub(crate) fn start_daemon(&mut self) {
         let (daemon, end) = self.start.daemon(&self.root);
         (self.daemon, self.end) = (daemon, Some(end));
         self.wait_for_socket();
+    }
+
+    /// Daemons run this program from the next one on, as after an upgrade.
+    pub(crate) fn set_program(&mut self, program: PathBuf) {
+        self.start.program = program;
     }
 
     /// Makes an image of a directory.
@@ -241,7 +266,7 @@ impl Start {
             .append(true)
             .open(path)
             .unwrap();
-        let mut command = Command::new(program());
+        let mut command = Command::new(&self.program);
         let mut child = command
             .args(["run", "--node-name", "node", "--runtime", &self.runtime])
             .arg("--root")
@@ -406,6 +431,7 @@ fn end(root: &Path) {
             super::out_dir().join("last-daemon.log"),
         );
     }
+    let _ = umount2(&root.join(RUN), MntFlags::MNT_DETACH);
     if let Err(e) = fs::remove_dir_all(root) {
         eprintln!("cannot remove {}: {e}", root.display());
     }

@@ -42,6 +42,13 @@ pub(crate) fn peak(pid: i32) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// Bytes that a process has caused to be written to a disk, without those in memory.
+pub(crate) fn written(pid: i32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
+    let line = text.lines().find_map(|l| l.strip_prefix("write_bytes: "));
+    line.unwrap().trim().parse().unwrap()
+}
+
 /// Nanoseconds on a processor (not in ticks) and times a thread gave it up by itself, of all threads that live.
 pub(crate) fn cpu(pid: i32) -> (u64, u64) {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
