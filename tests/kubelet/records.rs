@@ -257,6 +257,166 @@ fn a_downgrade_costs_nothing() {
     });
 }
 
+/// The records that a release left of a whole node, with the node's pod files.
+const LAST_RELEASE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/records/0.1.0/node");
+/// What is kept of such a node: files and directories below its root.
+const KEPT: [&str; 6] = [
+    "etc/podprobe/pods",
+    "var/lib/podprobe/checkpoint.json",
+    "var/lib/podprobe/cordon.json",
+    "var/lib/podprobe/pods",
+    "var/lib/podprobe/services.json",
+    "var/lib/podprobe/workloads",
+];
+const GATE: &str = "example.com/registered";
+
+/// The pod files of that node. No path and no UID in them depends on where the node's root is.
+fn files_of_a_release() -> Vec<(&'static str, Value)> {
+    let spec = |script: &str| {
+        json!({"terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "busybox:test",
+            "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", script]}]})
+    };
+    let forever = "trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done";
+    let pod = |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "uid": format!("uid-{name}")}, "spec": spec(forever)});
+    let template =
+        |name: &str, spec: Value| json!({"metadata": {"labels": {"app": name}}, "spec": spec});
+    let mut gated = pod("gated");
+    gated["spec"]["readinessGates"] = json!([{"conditionType": GATE}]);
+    let mut once = spec("exit 0");
+    once["restartPolicy"] = "Never".into();
+    let shop = json!({"selector": {"matchLabels": {"app": "shop"}}, "template": template("shop", spec(forever))});
+    vec![
+        ("subject", pod("subject")),
+        ("gated", gated),
+        ("other", pod("other")),
+        (
+            "shop",
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "shop"}, "spec": shop}),
+        ),
+        (
+            "once",
+            json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "once"}, "spec": {"template": template("once", once)}}),
+        ),
+        (
+            "service",
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "shop"},
+                "spec": {"selector": {"app": "shop"}, "ports": [{"port": 80}]}}),
+        ),
+    ]
+}
+
+#[test]
+#[ignore = "writes tests/data/records, once for each release: cargo test --test kubelet -- --ignored records_of_this_release"]
+fn records_of_this_release_are_written() {
+    on(RuntimeChoice::Embedded, |node| {
+        let mut day = Day::begin(node);
+        for (name, file) in files_of_a_release() {
+            day.put(name, file);
+        }
+        ["subject", "other"]
+            .into_iter()
+            .for_each(|pod| day.wait_ready(pod));
+        day.wait("the pod with the gate to run", |s| {
+            let status = &find(s, "gated")?.status;
+            (status.condition("ContainersReady")?.status == "True").then_some(())
+        });
+        day.says(&["condition", "gated", &format!("{GATE}=True")]);
+        day.wait_ready("gated");
+        support::wait_until("the workloads", || {
+            day.says(&["get", "job", "once"]).contains("Complete")
+                && day.says(&["get", "deploy", "shop"]).contains("1/1")
+        });
+        day.says(&["delete", "pod", "other"]);
+        day.says(&["cordon"]);
+        day.terminate();
+        let _ = fs::remove_dir_all(LAST_RELEASE);
+        for kept in KEPT {
+            copy_records(
+                &node.layout.root().join(kept),
+                &Path::new(LAST_RELEASE).join(kept),
+            );
+        }
+        day.start();
+        day.says(&["uncordon"]);
+        day.end();
+    });
+}
+
+/// Copies a file, or the files of a directory that are records.
+fn copy_records(from: &Path, to: &Path) {
+    if from.is_dir() {
+        for entry in fs::read_dir(from).unwrap().flatten() {
+            copy_records(&entry.path(), &to.join(entry.file_name()));
+        }
+    } else if from.extension().is_some_and(|of| of == "json") {
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(from, to).unwrap();
+    }
+}
+
+/// This release starts on what the last one has left, as after a reboot: what people have ordered holds, workloads have the
+/// same pods, counts and conditions go on, and what was done is not done again.
+#[test]
+fn a_node_of_the_last_release_goes_on() {
+    on(RuntimeChoice::Embedded, |node| {
+        copy_records(Path::new(LAST_RELEASE), node.layout.root());
+        let of_shop = fs::read_dir(node.layout.made_pods()).unwrap().flatten();
+        let records = of_shop.map(|entry| fs::read_to_string(entry.path()).unwrap());
+        let names: Vec<String> = records
+            .map(|record| serde_json::from_str::<Value>(&record).unwrap())
+            .map(|record| record["name"].as_str().unwrap().to_owned())
+            .collect();
+        let day = Day::begin(node);
+        let cordon = day.says(&["cordon"]);
+        assert!(cordon.contains("already cordoned"), "{cordon}");
+        assert_eq!(day.processes().len(), 0, "{}", day.log());
+        day.says(&["uncordon"]);
+        for pod in ["subject", "gated"] {
+            day.wait_ready(pod);
+        }
+        support::wait_until("the Deployment to be available", || {
+            day.says(&["get", "deploy", "shop"]).contains("1/1")
+        });
+        let shown = day.says(&["get", "pods"]);
+        assert!(
+            names.len() == 2 && names.iter().all(|name| shown.contains(name)),
+            "{names:?}: {shown}"
+        );
+        assert!(day.says(&["get", "job", "once"]).contains("Complete"));
+        let restarts = |pod: &str| {
+            day.wait("the pod", |s| {
+                Some(find(s, pod)?.status.container_statuses[0].restart_count)
+            })
+        };
+        assert_eq!([restarts("subject"), restarts("gated")], [1, 1]);
+        assert!(
+            shown
+                .lines()
+                .any(|line| line.starts_with("other") && line.contains("Deleted")),
+            "{shown}"
+        );
+        let log = day.log();
+        let started: Vec<&str> = log
+            .lines()
+            .filter(|l| l.contains("Started: Container started"))
+            .collect();
+        assert_eq!(started.len(), 3, "{started:#?}");
+        for word in ["cannot use", "damaged", "cannot read"] {
+            assert!(!log.contains(word), "{log}");
+        }
+        let address = day.says(&["get", "service", "shop", "-o", "jsonpath={.spec.clusterIP}"]);
+        let services =
+            fs::read_to_string(Path::new(LAST_RELEASE).join("var/lib/podprobe/services.json"));
+        assert!(
+            services
+                .unwrap()
+                .contains(&format!("\"{}\"", address.trim())),
+            "{address}"
+        );
+        day.end();
+    });
+}
+
 /// Gives a record the number of a later release, with a field that this release does not know. Returns its path, or None if the
 /// file is not a record.
 fn of_a_later_release(file: &Path) -> Option<PathBuf> {
