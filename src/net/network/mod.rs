@@ -73,6 +73,15 @@ pub trait PodNetwork: Send + Sync {
     /// Returns an error if the network cannot be released. The caller tries again with the next removal.
     fn tear_down(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()>;
 
+    /// Undoes what `set_up` did for a sandbox whose record is lost, so that only its id is known. Idempotent.
+    ///
+    /// # Errors
+    /// Returns an error if the network cannot be released. It is tried again by the next daemon.
+    fn forget(&self, id: &str) -> io::Result<()> {
+        let _ = id;
+        Ok(())
+    }
+
     /// Takes over a living sandbox of an earlier daemon, before any pod is given an address. The network's own
     /// data about the sandbox may be lost or damaged. `addresses` are the addresses in the sandbox's record; None
     /// if the record has none. Returns the sandbox's addresses, or None if the sandbox has no network any more and

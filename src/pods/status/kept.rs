@@ -208,7 +208,7 @@ mod tests {
         let obstacle = format!("a.json.{}.tmp", std::process::id());
         fs::create_dir(kept.directory.join(&obstacle)).unwrap();
         kept.keep(&uid, &status(PodPhase::Running));
-        assert_eq!(names(&kept), [obstacle.clone()]);
+        assert_eq!(names(&kept), std::slice::from_ref(&obstacle));
         fs::remove_dir(kept.directory.join(obstacle)).unwrap();
         kept.keep(&uid, &status(PodPhase::Running));
         assert_eq!(kept.read()[&uid].phase, PodPhase::Running);

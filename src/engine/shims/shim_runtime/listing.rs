@@ -22,6 +22,7 @@ use crate::engine::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, NETWORK, NetworkRecord,
     Process, RESOURCES, ResourcesRecord, SANDBOX, STATE, SandboxRecord, SandboxState,
 };
+use crate::net::network::NetworkKind;
 
 /// A cache of records that never change, and of the last state that was read.
 #[derive(Default)]
@@ -401,6 +402,10 @@ impl ShimRuntime {
         let state = state::try_read::<SandboxState>(&dir, STATE)?;
         if let Some(s) = state.or_else(|| self.rebuilt_holder(&cache.containers, id)) {
             super::kill_process(s.process);
+        }
+        // Else its address and its ports would be taken for as long as the daemon runs.
+        if let Err(e) = self.networks.of(NetworkKind::Bridge).forget(id) {
+            log::warn!("cannot release the network of sandbox {id}: {e}");
         }
         self.rename_corrupt(&dir, id);
         Ok(())

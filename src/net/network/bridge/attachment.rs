@@ -80,12 +80,14 @@ pub(in crate::net::network) fn is_used(records: &Path) -> bool {
 
 /// Reads the attachments from the directories of the sandboxes' records. A record that cannot be read is left out.
 /// If the sandbox of such a record still lives, [`crate::net::network::PodNetwork::resume`] writes the record
-/// again.
+/// again. A directory that was moved aside is no sandbox any more: its name has an ending.
 pub(super) fn read_records(records: &Path) -> Attachments {
     let entries = fs::read_dir(records).into_iter().flatten().flatten();
     let read = |entry: fs::DirEntry| {
-        let attachment = record_file::read(&entry.path(), RECORD)?;
-        Some((entry.file_name().into_string().ok()?, attachment))
+        let id = entry.file_name().into_string().ok()?;
+        let is_sandbox = !id.contains('.');
+        let attachment = is_sandbox.then(|| record_file::read(&entry.path(), RECORD))??;
+        Some((id, attachment))
     };
     entries.filter_map(read).collect()
 }

@@ -385,6 +385,10 @@ impl PodNetwork for Bridge {
         self.detach(sandbox.id)
     }
 
+    fn forget(&self, id: &str) -> io::Result<()> {
+        self.detach(id)
+    }
+
     fn resume(
         &self,
         sandbox: &SandboxNetwork<'_>,

@@ -160,6 +160,33 @@ fn a_pod_that_cannot_be_mended_keeps_no_other_from_it() {
     });
 }
 
+/// A sandbox whose record cannot be used is moved aside. Its address and the bridge are free then, also for the next daemon.
+#[test]
+fn a_sandbox_that_was_moved_aside_keeps_nothing() {
+    if !crate::skip::has("ip", "iproute2") {
+        return;
+    }
+    in_own_network(|| {
+        let (machine, lost, good) = (Machine::new(), Holder::new(), Holder::new());
+        machine.set_up("a", &lost);
+        machine.set_up("b", &good);
+        let records = machine.records.path();
+        assert_eq!(read_records(records).len(), 2);
+        machine.bridge.forget("a").unwrap();
+        machine.bridge.forget("a").unwrap();
+        fs::rename(records.join("a"), records.join("a.corrupt")).unwrap();
+        let mut kernel = Rtnetlink::open().unwrap();
+        assert!(kernel.link("ppva").unwrap().is_none());
+        let left: Vec<String> = read_records(records).into_keys().collect();
+        assert_eq!(left, ["b"]);
+        machine.bridge.forget("b").unwrap();
+        assert!(
+            kernel.link("pp-test").unwrap().is_none(),
+            "the bridge goes with the last"
+        );
+    });
+}
+
 /// A round of repairs that comes between the registration of a sandbox and its connection skips that sandbox.
 #[test]
 fn a_sandbox_that_is_being_connected_is_not_mended() {
