@@ -24,6 +24,8 @@ const WITHOUT_DAEMON: Duration = Duration::from_millis(600);
 const SETTLING: Duration = Duration::from_secs(90);
 /// A client that asks this long before a kill may still wait for its answer.
 const ANSWER: Duration = Duration::from_secs(1);
+/// Another `podprobe proxy` serves this long after a kill of it, also if the daemon was killed with it.
+const WITHOUT_PROXY: Duration = Duration::from_secs(3);
 /// Connections a second of the clients of `web`.
 const RATE: usize = 50;
 
@@ -129,8 +131,7 @@ impl<'a> Kills<'a> {
     /// Kills one thing, or several at once.
     fn strike(&mut self, life: &mut Life, begun: Instant, of_clients: Instant, witness: &Witness) {
         let count = [1, 1, 1, 2, 3][self.random.below(5)];
-        let mut targets: Vec<Target> = (0..count).map(|_| *self.random.one_of(&CHOICE)).collect();
-        targets.dedup_by_key(|target| target.is_daemon());
+        let targets: Vec<Target> = (0..count).map(|_| *self.random.one_of(&CHOICE)).collect();
         let mut has_daemon = true;
         for target in targets {
             if target.is_daemon() {
@@ -228,9 +229,7 @@ impl<'a> Kills<'a> {
                 self.say(begun, witness, "a kill of podprobe proxy");
                 let from = of_clients.elapsed();
                 kill(process);
-                // The daemon sees it within ten seconds, the next daemon at its start.
-                self.without_proxy
-                    .push((from, from + Duration::from_secs(12)));
+                self.without_proxy.push((from, from + WITHOUT_PROXY));
             }
             Target::Spawner => {
                 let all = victims::spawners(self.node);

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use podprobe::api::service::{Cidr, Protocol};
@@ -889,9 +890,13 @@ fn a_damaged_record_and_a_lost_lock_are_made_anew() {
         proxy.apply(&[service("foo", &[named("a")])]);
         let pid = proxy.pid();
         let (record, lock) = (proxy.dir.join("state.json"), proxy.dir.join("lock"));
+        // In one step, because the process writes what is missing at once.
         let in_place = |file: &Path| {
-            std::fs::remove_file(file).unwrap();
-            std::fs::create_dir_all(file.join("below")).unwrap();
+            let beside = proxy.dir.with_file_name("beside");
+            std::fs::create_dir_all(beside.join("below")).unwrap();
+            let exchange = RenameFlags::RENAME_EXCHANGE;
+            renameat2(AT_FDCWD, &beside, AT_FDCWD, file, exchange).unwrap();
+            std::fs::remove_file(beside).unwrap();
         };
         let whole = std::fs::read_to_string(&record).unwrap();
         let damages: [&dyn Fn(); 6] = [
