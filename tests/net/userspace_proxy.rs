@@ -899,10 +899,12 @@ fn a_damaged_record_and_a_lost_lock_are_made_anew() {
             std::fs::remove_file(beside).unwrap();
         };
         let whole = std::fs::read_to_string(&record).unwrap();
-        let damages: [&dyn Fn(); 6] = [
+        let boot = podprobe::base::clock::boot_id();
+        let damages: [&dyn Fn(); 7] = [
             &|| std::fs::write(&record, "").unwrap(),
             &|| std::fs::write(&record, &whole[..whole.len() / 2]).unwrap(),
             &|| std::fs::write(&record, whole.replace(&pid.to_string(), "1")).unwrap(),
+            &|| std::fs::write(&record, whole.replace(&boot, "another")).unwrap(),
             &|| in_place(&record),
             &|| std::fs::remove_file(&lock).unwrap(),
             &|| in_place(&lock),

@@ -63,6 +63,16 @@ impl Record {
         (record.boot_id == boot_id() && record.process.alive()).then_some(record)
     }
 
+    /// Returns the record of this process; None without /proc.
+    fn own() -> Option<Self> {
+        Some(Self {
+            boot_id: boot_id(),
+            process: Process::of(std::process::id() as i32)?,
+            version: env!("CARGO_PKG_VERSION").into(),
+            hands_over: true,
+        })
+    }
+
     /// Reads the record of a directory. Its process may have ended without removing the record.
     pub fn read(dir: &Path) -> Option<Self> {
         json::from_slice(&fs::read(dir.join(RECORD)).ok()?).ok()
@@ -126,13 +136,7 @@ impl Home {
     /// # Errors
     /// Returns the error if the directory cannot be written.
     pub fn prepare_record(&self) -> io::Result<()> {
-        let process = Process::of(std::process::id() as i32);
-        let record = Record {
-            boot_id: boot_id(),
-            process: process.ok_or_else(|| io::Error::other("/proc is not mounted"))?,
-            version: env!("CARGO_PKG_VERSION").into(),
-            hands_over: true,
-        };
+        let record = Record::own().ok_or_else(|| io::Error::other("/proc is not mounted"))?;
         write(
             &self.dir.join(NEXT_RECORD),
             &[&serde_json::to_vec(&record)?],
@@ -196,8 +200,9 @@ impl Home {
             .as_ref()
             .is_some_and(|w| w.read_events().is_ok_and(|events| !events.is_empty()))
         {}
-        let recorded = Record::read(&self.dir).map(|record| record.process);
-        let has_record = recorded == Process::of(std::process::id() as i32);
+        let found_by = |record: Record| (record.boot_id, record.process);
+        let recorded = Record::read(&self.dir).map(found_by);
+        let has_record = recorded == Record::own().map(found_by);
         let file = |file: &fs::Metadata| (file.dev(), file.ino());
         let own = self.lock.metadata().map(|own| file(&own));
         let named = fs::metadata(self.dir.join(LOCK)).map(|named| file(&named));
