@@ -1,8 +1,8 @@
 //! What kills and damaged records cost: a scripted life of a node with probes of every kind, hooks, sidecars, volumes,
 //! services, rollouts, Jobs, schedules and pulls, in both data paths, while its processes are killed at random moments.
 //!
-//! `MINUTES` in all (default 60), a third for each of `PART`: nftables, userspace, damaged records. `SEED` repeats the
-//! choices of a run. Ends with 1 when something is not as it must be.
+//! `MINUTES` in all (default 60), a third for each of `PART`: nftables, userspace, damaged records. `RATE`
+//! connections a second (default 50), `SEED` repeats the choices of a run. Ends with 1 when something is not as it must be.
 
 #[path = "rollouts/clients.rs"]
 mod clients;
@@ -106,6 +106,11 @@ fn main() {
     }
     report.finish();
     std::process::exit(i32::from(!report.all_hold()));
+}
+
+/// Connections a second of the clients of `web`.
+fn rate() -> usize {
+    setting("RATE", 50)
 }
 
 /// Waits until all is as the files ask for the first time.

@@ -19,8 +19,6 @@ use crate::witness::Witness;
 
 /// All must be as the files ask this long after a damage.
 const SETTLING: Duration = Duration::from_secs(30);
-/// Connections a second of the clients of `web`.
-const RATE: usize = 50;
 /// Directories of what is no record: content of images, of volumes and of containers.
 const CONTENT: [&str; 7] = [
     "layers", "blobs", "rootfs", "upper", "work", "volumes", "claims",
@@ -129,7 +127,7 @@ pub(crate) fn run(
 ) {
     let begun = Instant::now();
     let web: SocketAddr = crate::life::WEB.parse().unwrap();
-    let clients = Clients::start_at_first_answer(web, RATE);
+    let clients = Clients::start_at_first_answer(web, crate::rate());
     crate::settle_at_first(node, life);
     let witness = Witness::start(node.root());
     let mut done: BTreeSet<(Kind, Damage)> = BTreeSet::new();

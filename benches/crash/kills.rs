@@ -26,8 +26,6 @@ const SETTLING: Duration = Duration::from_secs(90);
 const ANSWER: Duration = Duration::from_secs(1);
 /// Another `podprobe proxy` serves this long after a kill of it, also if the daemon was killed with it.
 const WITHOUT_PROXY: Duration = Duration::from_secs(3);
-/// Connections a second of the clients of `web`.
-const RATE: usize = 50;
 
 /// What is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,7 +102,7 @@ impl<'a> Kills<'a> {
     pub(crate) fn run(mut self, life: &mut Life, length: Duration) {
         let web: SocketAddr = crate::life::WEB.parse().unwrap();
         let begun = Instant::now();
-        let clients = Clients::start_at_first_answer(web, RATE);
+        let clients = Clients::start_at_first_answer(web, crate::rate());
         let of_clients = Instant::now();
         crate::settle_at_first(self.node, life);
         let witness = Witness::start(self.node.root());
