@@ -883,12 +883,25 @@ fn a_wiped_directory_is_made_anew_and_connections_live_on() {
     });
 }
 
+/// Ends a process also where a test fails that has taken its record away.
+struct Ended(Process);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Ok(Some(process)) = self.0.open() {
+            let _ = process.send(9);
+            let _ = process.wait(CEILING);
+        }
+    }
+}
+
 /// Without its record the daemon would start another process beside it, and both would stay.
 #[test]
 fn a_damaged_record_and_a_lost_lock_are_made_anew() {
     proxied(|proxy| {
         proxy.apply(&[service("foo", &[named("a")])]);
-        let pid = proxy.pid();
+        let process = Record::running(&proxy.dir).unwrap().process;
+        let (pid, _ended) = (process.pid, Ended(process));
         let (record, lock) = (proxy.dir.join("state.json"), proxy.dir.join("lock"));
         // In one step, because the process writes what is missing at once.
         let in_place = |file: &Path| {
