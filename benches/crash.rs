@@ -45,7 +45,7 @@ use support::leftovers;
 use support::node::{Node, kill, target_rootfs};
 use support::random::Random;
 use support::{CEILING, Guard, need, out_dir, program, setting, unix_ns, wait_until};
-use witness::Ledger;
+use witness::{Ledger, Witness};
 
 /// Bytes of the image that is pulled, beside the target: so that a kill finds it half unpacked now and then.
 const NOISE: usize = 8 << 20;
@@ -120,6 +120,20 @@ fn settle_at_first(node: &Node, life: &mut Life) {
     wait_until("everything to be as the files ask", || {
         life.unmet(node, &ledger).is_empty()
     });
+}
+
+/// Waits until all is as the files ask, for at most `limit`, and returns what is not.
+fn settle(node: &Node, life: &Life, witness: &Witness, limit: Duration) -> Vec<String> {
+    let end = Instant::now() + limit;
+    loop {
+        node.assert_alive();
+        let ledger = witness.ledger(|ledger| ledger.clone());
+        let unmet = life.unmet(node, &ledger);
+        if unmet.is_empty() || Instant::now() > end {
+            return unmet;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 fn registry(dir: &Path) -> Registry {

@@ -171,7 +171,7 @@ pub(crate) fn run(
         if random.below(2) == 0 {
             restart_something(node, random, &witness);
         }
-        let found = settle(node, life, &witness);
+        let found = crate::settle(node, life, &witness, SETTLING);
         if !found.is_empty() {
             witness.ledger(|ledger| ledger.accept(&node.snapshot()));
         }
@@ -285,18 +285,4 @@ fn restart_something(node: &Node, random: &mut Random, witness: &Witness) {
     let (pod, container, process) = *random.one_of(&all);
     witness.ledger(|ledger| ledger.will_restart(pod, &[container]));
     kill(process);
-}
-
-/// Waits until all is as the files ask, and returns what is not.
-fn settle(node: &Node, life: &Life, witness: &Witness) -> Vec<String> {
-    let end = Instant::now() + SETTLING;
-    loop {
-        node.assert_alive();
-        let ledger = witness.ledger(|ledger| ledger.clone());
-        let unmet = life.unmet(node, &ledger);
-        if unmet.is_empty() || Instant::now() > end {
-            return unmet;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }

@@ -117,7 +117,7 @@ impl<'a> Kills<'a> {
             self.strike(life, begun, of_clients, &witness);
         }
         life.rest(self.node);
-        let unmet = self.settle(life, &witness);
+        let unmet = crate::settle(self.node, life, &witness, SETTLING);
         let looks = witness.looks();
         let ledger = witness.ledger(|ledger| ledger.clone());
         let wrong = life.wrong(self.node, &ledger);
@@ -245,20 +245,6 @@ impl<'a> Kills<'a> {
     fn one_of<T>(&mut self, mut all: Vec<T>) -> Option<T> {
         let place = (!all.is_empty()).then(|| self.random.below(all.len()))?;
         Some(all.swap_remove(place))
-    }
-
-    /// Waits until all is as the files ask, and returns what is not.
-    fn settle(&self, life: &Life, witness: &Witness) -> Vec<String> {
-        let end = Instant::now() + SETTLING;
-        loop {
-            self.node.assert_alive();
-            let ledger = witness.ledger(|ledger| ledger.clone());
-            let unmet = life.unmet(self.node, &ledger);
-            if unmet.is_empty() || Instant::now() > end {
-                return unmet;
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
     }
 
     fn check_all(

@@ -18,13 +18,25 @@ pub fn move_aside(path: &Path, ending: &str) -> io::Result<PathBuf> {
     aside.push(ending);
     let aside = PathBuf::from(aside);
     // A file cannot take the name of a directory, nor a directory that of a file.
-    if aside.symlink_metadata().is_ok_and(|kind| kind.is_dir()) {
-        fs::remove_dir_all(&aside)?;
-    } else {
-        let _ = fs::remove_file(&aside);
-    }
+    remove_any(&aside)?;
     fs::rename(path, &aside)?;
     Ok(aside)
+}
+
+/// Removes a file, or the directory that somebody has put in its place. A missing file is not an error.
+///
+/// # Errors
+/// Returns the system's error if something of it is left.
+pub fn remove_any(path: &Path) -> io::Result<()> {
+    let is_dir = path.symlink_metadata().is_ok_and(|kind| kind.is_dir());
+    let removed = match is_dir {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    };
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }
 
 /// Renames a file to a name that it takes from another file. A directory of that name is moved aside.

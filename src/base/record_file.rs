@@ -5,8 +5,8 @@
 //! unknown fields, and gives missing fields their default. A field that the reader cannot decode also gets its default,
 //! and is named in the log. A field has no default only if the record is useless without it. The last field, `crc32`, is
 //! the checksum of the bytes before it: a record with another checksum is damaged, and one without any is read as it is.
-//! A file that is not a record is renamed once, out of the way. Code that does not depend on the type of the record is in functions of its own:
-//! the program would otherwise have it once for each type.
+//! A file that is not a record is renamed once, out of the way. Code that does not depend on the type of the record is in
+//! functions of its own: the program would otherwise have it once for each type.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

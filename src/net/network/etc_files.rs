@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::resolv_conf::ResolvConf;
-use crate::base::remove_tree::remove_tree;
+use crate::base::aside::remove_any;
 
 /// The paths of the files of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,18 +82,7 @@ impl EtcFiles {
     /// # Errors
     /// Returns an error if the file cannot be removed.
     pub fn forget(&self) -> io::Result<()> {
-        match remove_any(&self.hosts) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed,
-        }
-    }
-}
-
-/// Removes a file, or the directory that somebody has put in its place.
-fn remove_any(path: &Path) -> io::Result<()> {
-    match path.is_dir() {
-        true => remove_tree(path),
-        false => fs::remove_file(path),
+        remove_any(&self.hosts)
     }
 }
 

@@ -21,9 +21,8 @@ use serde::{Deserialize, Serialize};
 use super::read::{MAX_FILE_SIZE, read_limited, sha256};
 use super::reading::Digest;
 
-use crate::base::aside::{CORRUPT, move_aside, rename_over};
+use crate::base::aside::{CORRUPT, move_aside, remove_any, rename_over};
 use crate::base::json;
-use crate::base::remove_tree::remove_tree;
 
 const VERSION: u32 = 1;
 
@@ -217,15 +216,7 @@ impl LastGood {
     /// Removes the entries of all pod files that are not in `paths`.
     pub(super) fn retain<'p>(&mut self, paths: impl Iterator<Item = &'p Path>) {
         let names: HashSet<String> = paths.map(name).collect();
-        let gone = |path: PathBuf| {
-            let removed = match path.is_dir() {
-                true => remove_tree(&path),
-                false => fs::remove_file(path),
-            };
-            removed
-                .err()
-                .is_none_or(|e| e.kind() == io::ErrorKind::NotFound)
-        };
+        let gone = |path: PathBuf| remove_any(&path).is_ok();
         self.entries
             .retain(|name, _| names.contains(name) || !gone(self.dir.join(name)));
         self.aside.retain(|name| {

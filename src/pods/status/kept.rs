@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{PodStatus, PodUid};
+use crate::base::aside::remove_any;
 use crate::base::paths::Layout;
 use crate::base::{clock, record_file};
 
@@ -112,13 +113,8 @@ impl KeptStatuses {
         self.remove(&format!("{uid}{SUFFIX}"));
     }
 
-    /// Removes a file, or what somebody has put in its place.
     fn remove(&self, name: &str) {
-        let path = self.directory.join(name);
-        let _ = match path.is_dir() {
-            true => fs::remove_dir_all(path),
-            false => fs::remove_file(path),
-        };
+        let _ = remove_any(&self.directory.join(name));
     }
 }
 
