@@ -212,7 +212,6 @@ impl Life {
     /// What has happened that should not have.
     pub(crate) fn wrong(&self, node: &Node, ledger: &Ledger) -> Vec<String> {
         let mut wrong = Vec::new();
-        let snapshot = node.snapshot();
         for (name, containers) in STEADY {
             for container in containers {
                 let starts = node.stamps(&stamps(name, container), "start").len();
@@ -223,9 +222,24 @@ impl Life {
             }
         }
         for (name, shortest) in [ENDING, FAILING] {
-            let starts = node.stamps(&stamps(name, "main"), "start");
-            let count = view(&snapshot, name).and_then(|pod| restarts(pod, "main"));
-            if count.map(|n| n as usize + 1) != Some(starts.len()) {
+            // A status follows a start a moment later, so an equal pair is waited for.
+            let look = || {
+                let starts = node.stamps(&stamps(name, "main"), "start");
+                let count = view(&node.snapshot(), name).and_then(|pod| restarts(pod, "main"));
+                (
+                    count.map(|n| n as usize + 1) == Some(starts.len()),
+                    starts,
+                    count,
+                )
+            };
+            let end = Instant::now() + GOODBYE;
+            let mut found = look();
+            while !found.0 && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(50));
+                found = look();
+            }
+            let (is_equal, starts, count) = found;
+            if !is_equal {
                 wrong.push(format!(
                     "{name}: {} starts, restart count {count:?}",
                     starts.len()
