@@ -3,10 +3,17 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrIn, setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
 
 use crate::support::wait_until;
 
@@ -95,9 +102,34 @@ impl Clients {
     }
 }
 
+/// Connects. Where nobody answers, the error has the kernel's record of the connection, which says where its packets go.
+fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+    let SocketAddr::V4(v4) = to else {
+        return TcpStream::connect_timeout(&to, PATIENCE);
+    };
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let socket = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
+    let patience = TimeVal::seconds(PATIENCE.as_secs().cast_signed());
+    setsockopt(&socket, sockopt::SendTimeout, &patience)?;
+    let connected = nix::sys::socket::connect(socket.as_raw_fd(), &SockaddrIn::from(v4));
+    let stream = TcpStream::from(socket);
+    match connected {
+        Ok(()) => Ok(stream),
+        // What it is where the time to send is over.
+        Err(Errno::EINPROGRESS) => {
+            let of = format!("sport={} ", stream.local_addr()?.port());
+            let all = std::fs::read_to_string("/proc/net/nf_conntrack").unwrap_or_default();
+            let record = all.lines().find(|line| line.contains(&of));
+            let why = format!("nobody answers; tracked as {}", record.unwrap_or("nothing"));
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
 /// Asks once. The answer must be whole.
 fn ask(to: SocketAddr) -> io::Result<()> {
-    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    let mut stream = connect(to)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();

@@ -51,14 +51,15 @@ impl Published {
         })
     }
 
-    /// Returns each service as it is shown to users. Waits for the first table, for at most `ceiling`.
-    pub fn views(&self, ceiling: Duration) -> Vec<ServiceView> {
-        let mut all = self.services.first(ceiling).views();
+    /// Returns each service as it is shown to users. Waits for the first table, for at most `ceiling`. Returns `None` if
+    /// there is no table then.
+    pub fn views(&self, ceiling: Duration) -> Option<Vec<ServiceView>> {
+        let mut all = self.services.first(ceiling)?.views();
         for service in &mut all {
             let problem = self.health.problem(&service.namespace, &service.name);
             service.problems.extend(problem);
         }
-        all
+        Some(all)
     }
 }
 
@@ -140,13 +141,13 @@ impl ServicesView {
         self.lock().clone().unwrap_or_default()
     }
 
-    /// Waits until services are published for the first time, for at most `ceiling`. Returns the current services
-    /// as [`Self::get`] does.
-    pub fn first(&self, ceiling: Duration) -> Arc<Services> {
+    /// Waits until services are published for the first time, for at most `ceiling`. Returns the current services, or
+    /// `None` if the thread has published none.
+    pub fn first(&self, ceiling: Duration) -> Option<Arc<Services>> {
         let none_yet = |services: &mut Option<_>| services.is_none();
         let waited = self.made.wait_timeout_while(self.lock(), ceiling, none_yet);
         let (services, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        services.clone().unwrap_or_default()
+        services.clone()
     }
 
     pub(super) fn set(&self, services: Services) {

@@ -64,7 +64,13 @@ type Place = (&'static str, ChainType, Hook, i32, &'static [&'static str]);
 /// The base chains. Most filters must see addresses before the translation, so the priority of these filters is
 /// below -100. The last filter runs after the translation. A clusterIP that this filter still sees was not
 /// translated.
-const BASE_CHAINS: [Place; 8] = {
+///
+/// A change can overtake a packet in the chain `services`: the kernel chooses between old and new rules when the
+/// packet enters a base chain, but between old and new elements at each lookup. Old rules look up their
+/// endpoint in a map that is gone, and a new element leads to a chain that has no rules yet. Such a packet finds no
+/// endpoint, and its whole connection would stay untranslated. So a second base chain looks again, with the new
+/// rules. The kernel skips this chain after a translation.
+const BASE_CHAINS: [Place; 10] = {
     use ChainType::{Filter, Nat};
     use Hook::{Forward, Input, Output, Postrouting, Prerouting};
     [
@@ -105,6 +111,8 @@ const BASE_CHAINS: [Place; 8] = {
         ),
         ("nat-prerouting", Nat, Prerouting, -100, &[SERVICES]),
         ("nat-output", Nat, Output, -100, &[SERVICES]),
+        ("nat-prerouting-again", Nat, Prerouting, -99, &[SERVICES]),
+        ("nat-output-again", Nat, Output, -99, &[SERVICES]),
         ("nat-postrouting", Nat, Postrouting, 100, &[]),
     ]
 };

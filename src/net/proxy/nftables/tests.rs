@@ -2,9 +2,17 @@
 //! tests/net/data_paths.rs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener};
+use std::os::fd::AsRawFd;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
+
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, listen, setsockopt, socket,
+    sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::path::Nftables;
 use super::plan;
@@ -488,5 +496,66 @@ fn a_kernel_that_cannot_or_may_not_is_an_error_at_once() {
         crate::base::sys::process::drop_capabilities(1 << 12).unwrap();
         let error = Nftables::new("none").unwrap_err();
         assert_eq!(error.errno(), nix::errno::Errno::EPERM);
+    });
+}
+
+/// Connects to a service from a port of its own, as no client has used it before.
+fn connect(source: SocketAddrV4, to: SocketAddrV4) -> nix::Result<()> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let socket = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
+    setsockopt(&socket, sockopt::SendTimeout, &TimeVal::seconds(10))?;
+    bind(socket.as_raw_fd(), &SockaddrIn::from(source))?;
+    nix::sys::socket::connect(socket.as_raw_fd(), &SockaddrIn::from(to))
+}
+
+#[test]
+fn a_change_that_overtakes_a_packet_costs_no_connection() {
+    const CLIENTS: u8 = 3;
+    const PORTS: std::ops::Range<u16> = 1_100..6_100;
+    in_own_network(|| {
+        let endpoints = ["10.244.0.2:8080", "10.244.0.3:8080", "10.244.0.4:8080"];
+        for line in [
+            "link set lo up",
+            "route add 10.96.0.0/16 dev lo",
+            // Clients and endpoints are in one range, as pods are, and every address of it is the node's.
+            "route add local 10.244.0.0/24 dev lo",
+        ] {
+            let done = Command::new("ip").args(line.split(' ')).status().unwrap();
+            assert!(done.success(), "ip {line}");
+        }
+        let begin = |address| {
+            let listener = TcpListener::bind(address).unwrap();
+            // A connection that has no place would be tried again after a second.
+            listen(&listener, Backlog::MAXCONN).unwrap();
+            listener.set_nonblocking(true).unwrap();
+            listener
+        };
+        let listeners = endpoints.map(begin);
+        let of = |endpoints: &[&str]| {
+            let mut entry = service("a", "10.96.0.1");
+            entry.internal = backends(endpoints);
+            table(&[entry])
+        };
+        let tables = [of(&endpoints[..2]), of(&endpoints[1..])];
+        let mut path = Nftables::new("race").unwrap();
+        path.apply(&tables[0]).unwrap();
+        let to = SocketAddrV4::new(Ipv4Addr::new(10, 96, 0, 1), 80);
+        thread::scope(|s| {
+            let client = |n| {
+                let from = move |port| SocketAddrV4::new(Ipv4Addr::new(10, 244, 0, 100 + n), port);
+                s.spawn(move || PORTS.filter(|p| connect(from(*p), to).is_err()).count())
+            };
+            let clients: Vec<_> = (1..=CLIENTS).map(client).collect();
+            let mut changes = 0;
+            while clients.iter().any(|c| !c.is_finished()) {
+                changes += 1;
+                path.apply(&tables[changes % 2]).unwrap();
+                for listener in &listeners {
+                    while listener.accept().is_ok() {}
+                }
+            }
+            let lost: usize = clients.into_iter().map(|c| c.join().unwrap()).sum();
+            assert_eq!(lost, 0, "connections that were lost by {changes} changes");
+        });
     });
 }
