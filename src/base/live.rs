@@ -24,6 +24,11 @@ impl<T: Clone> Live<T> {
     pub fn set(&self, value: T) {
         *self.0.locked() = value;
     }
+
+    /// Changes a part of the value for all readers. What others change meanwhile is not lost.
+    pub fn update(&self, change: impl FnOnce(&mut T)) {
+        change(&mut self.0.locked());
+    }
 }
 
 impl<T> Clone for Live<T> {

@@ -3,6 +3,8 @@
 use std::arch::asm;
 use std::ffi::c_void;
 
+use nix::errno::Errno;
+
 // These calls take user and group ids of 32 bits. On arm, the calls with the plain names take 16 bits, and 65536 would
 // become 0.
 #[cfg(not(target_arch = "arm"))]
@@ -51,7 +53,9 @@ pub(super) struct CloneArgs {
 
 /// Makes the system call `clone` (flags, end of the stack, address for CLONE_PIDFD or CLONE_PARENT_SETTID, 0, 0) or
 /// `clone3` (a [`CloneArgs`], its size, 0, 0, 0). The child has a stack of its own and calls `entry(arg)` on it.
-/// Returns the child's process id, or `-errno`.
+///
+/// # Errors
+/// Returns the system's error if there is no child.
 ///
 /// # Safety
 /// The stack's end is 16-byte aligned, and no other code uses the stack. With CLONE_VM, the stack, `arg` and everything
@@ -62,7 +66,7 @@ pub(super) unsafe fn clone(
     a: [usize; 5],
     entry: extern "C" fn(*const c_void) -> !,
     arg: *const c_void,
-) -> isize {
+) -> nix::Result<()> {
     let ret: isize;
     // SAFETY: in the parent this is a plain system call. The child starts with the same registers and an empty stack,
     // aligned as a call needs it, and never leaves the block. The values that it reads after the call are in registers
@@ -89,5 +93,8 @@ pub(super) unsafe fn clone(
             in("r9") arg, in("r10") entry, in("r12") n, inlateout("r0") a[0] as isize => ret, in("r1") a[1],
             in("r2") a[2], in("r3") a[3], in("r4") a[4], out("r8") _, out("lr") _);
     }
-    ret
+    match ret {
+        ..0 => Err(Errno::from_raw(-ret as i32)),
+        _ => Ok(()),
+    }
 }

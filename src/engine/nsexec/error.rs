@@ -107,6 +107,9 @@ impl fmt::Display for ExecError {
             Self::Paused => f.write_str("cannot enter container: it is paused"),
             Self::Invalid(why) => write!(f, "cannot enter container: {why}"),
             Self::Terminal(why) => write!(f, "cannot make a terminal in container: {why}; without a terminal (tty) the command can run"),
+            Self::Step { step: Step::Clone, object, errno: libc::EAGAIN } => {
+                write!(f, "cannot start process in {object}: no process is left; pids.max of the container's or the daemon's cgroup or the kernel's threads-max is reached")
+            }
             Self::Step { step, object, errno } => write!(f, "cannot {} {object}: {}", verb(*step), Errno::from_raw(*errno).desc()),
             Self::Os { what, errno } => write!(f, "{what}: {}", Errno::from_raw(*errno).desc()),
             Self::StartTimeout(s) => write!(f, "cannot enter container: the command did not start within {s} s"),

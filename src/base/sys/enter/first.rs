@@ -171,10 +171,8 @@ fn start_second(s: &Start<'_>) -> Result<Infallible, Report> {
     let arg: *const Start<'_> = s;
     // SAFETY: no other code uses the stack. `s` stays valid, because this process waits in the call until the second child
     // has executed a file or ended. The kernel writes one int to the shared page.
-    let pid = unsafe { raw::clone(libc::SYS_clone, given, second, arg.cast()) };
-    if pid < 0 {
-        return Err(Errno::from_raw(-pid as i32)).at(Step::Clone, 1);
-    }
+    let cloned = unsafe { raw::clone(libc::SYS_clone, given, second, arg.cast()) };
+    cloned.at(Step::Clone, 1)?;
     s.pages.set_seen_off();
     exit()
 }

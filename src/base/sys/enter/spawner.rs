@@ -214,18 +214,16 @@ fn clone_first(s: &mut Start<'_>, stacks: &Mapping) -> nix::Result<()> {
     let arg: *const Start<'_> = s;
     // SAFETY: no other code uses the stack. `s` stays valid, because this process waits in the call until the child has
     // ended (CLONE_VFORK). The kernel writes one int to a page shared with the daemon.
-    let mut pid = unsafe { raw::clone(libc::SYS_clone3, given, first, arg.cast()) };
-    if pid < 0 {
+    let mut cloned = unsafe { raw::clone(libc::SYS_clone3, given, first, arg.cast()) };
+    if cloned.is_err() {
         s.unborn = true;
         let (end, first_pid) = (stacks.end(GUARD + STACK), s.pages.first().as_ptr());
         let given = [flags as usize, end as usize, first_pid as usize, 0, 0];
         let arg: *const Start<'_> = s;
         // SAFETY: the conditions for clone3 above hold, because no child came of that call.
-        pid = unsafe { raw::clone(libc::SYS_clone, given, first, arg.cast()) };
+        cloned = unsafe { raw::clone(libc::SYS_clone, given, first, arg.cast()) };
     }
-    Errno::result(pid)
-        .map(drop)
-        .map_err(|_| Errno::from_raw(-pid as i32))
+    cloned
 }
 
 /// Private memory of this process.
