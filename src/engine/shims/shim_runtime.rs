@@ -181,6 +181,7 @@ impl ShimRuntime {
                 let _ = fs::remove_dir_all(dir.join(name));
             }
         }
+        self.forget_never_begun();
         // If the records cannot be listed, no layer is removed: every running container could lose its own.
         let known: HashSet<String> = match listed(&self.layout.containers()) {
             Ok(names) => names.into_iter().collect(),

@@ -544,7 +544,7 @@ fn is_gone(dir: &Path) -> bool {
 }
 
 /// Lists the ids of the record directories in `dir`; empty if another program has removed `dir`.
-fn ids(dir: &Path) -> io::Result<HashSet<String>> {
+pub(super) fn ids(dir: &Path) -> io::Result<HashSet<String>> {
     let mut found = HashSet::new();
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(found),
@@ -567,6 +567,7 @@ mod tests {
     use crate::base::json;
     use crate::base::live::Live;
     use crate::engine::images::ImageStore;
+    use crate::engine::shims::state::EXIT_COPY;
     use crate::engine::shims::{LogBounds, RuntimeChoice, ShimOptions};
     use crate::net::network::NetworkSettings;
 
@@ -606,6 +607,7 @@ mod tests {
         let last: ContainerRecord = json::from_slice(&fs::read(file).unwrap()).unwrap();
         let record = ContainerRecord {
             data: dir.join("data"),
+            log_path: dir.join("0.log"),
             termination_log: dir.join("termination-log"),
             boot_id: runtime.boot_id.clone(),
             ..last
@@ -628,6 +630,32 @@ mod tests {
         fs::rename(&of, &aside).unwrap();
         assert_eq!(runtime.listing(None).unwrap().containers.len(), 0);
         assert!(!of.exists() && !aside.exists() && !record.data.exists());
+    }
+
+    /// Returns how many containers the next daemon finds after one that wrote a record and this trace of a shim.
+    fn found_with(trace: impl Fn(&ContainerRecord, &Path)) -> usize {
+        let dir = tempfile::tempdir().unwrap();
+        let ended = runtime(dir.path());
+        let record = record(&ended, dir.path());
+        let of = ended.layout.containers().join(&record.id);
+        trace(&record, &of);
+        drop(ended);
+        let next = runtime(dir.path());
+        let found = next.listing(None).unwrap().containers.len();
+        assert_eq!(of.exists(), found == 1);
+        found
+    }
+
+    /// A daemon that was killed between the record and the shim. What may have run is not forgotten.
+    #[test]
+    fn a_container_that_never_had_a_shim_is_forgotten_by_the_next_daemon() {
+        assert_eq!(found_with(|_, _| ()), 0);
+        for file in [STATE, EXIT, EXIT_COPY] {
+            let damaged = |_: &ContainerRecord, of: &Path| fs::write(of.join(file), "{").unwrap();
+            assert_eq!(found_with(damaged), 1, "{file}");
+        }
+        let logged = |record: &ContainerRecord, _: &Path| fs::write(&record.log_path, "").unwrap();
+        assert_eq!(found_with(logged), 1);
     }
 
     #[test]

@@ -11,15 +11,18 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::listing::{Cache, KnownContainer, KnownSandbox};
+use super::listing::{Cache, KnownContainer, KnownSandbox, ids};
 use super::start::publish;
 use super::stop::remove_dir_if_there;
 use super::{ShimRuntime, lock};
 use crate::base::paths::directories::make_private;
 use crate::base::remove_tree::remove_tree;
+use crate::base::sys::cgroup::Cgroups;
 use crate::engine::runtime::ContainerId;
-use crate::engine::shims::SCHEME;
-use crate::engine::shims::state::{self, CONTAINER, EXIT, NETWORK, REMOVING, SANDBOX, STATE};
+use crate::engine::shims::state::{
+    self, CONTAINER, ContainerRecord, EXIT, EXIT_COPY, NETWORK, REMOVING, SANDBOX, STATE,
+};
+use crate::engine::shims::{SCHEME, roles};
 
 impl ShimRuntime {
     /// Makes the directories for all records.
@@ -93,6 +96,40 @@ impl ShimRuntime {
             let _ = remove_dir_if_there(&aside);
         }
         is_taken_back
+    }
+
+    /// Removes the records of containers for which an earlier daemon had not started a shim when it ended. A shim would have
+    /// taken the container back; without a shim the record would count as a restart (deviations: `never-started`). Their
+    /// other files go as those of every container without a record.
+    pub(super) fn forget_never_begun(&self) {
+        let containers = self.layout.containers();
+        for id in ids(&containers).into_iter().flatten() {
+            let dir = containers.join(&id);
+            let record = state::try_read::<ContainerRecord>(&dir, CONTAINER);
+            let Ok(Some(record)) = record else {
+                continue;
+            };
+            if self.was_never_begun(&record, &dir) {
+                let _ = fs::remove_file(&record.termination_log);
+                let _ = remove_tree(&dir);
+            }
+        }
+    }
+
+    /// True if a container of this boot has no process, and no trace of a shim: neither a record of its state or its end,
+    /// nor a log, nor a cgroup. A lost record alone proves nothing, because it may have been damaged.
+    fn was_never_begun(&self, record: &ContainerRecord, dir: &Path) -> bool {
+        let is_there = |name: &str| fs::symlink_metadata(dir.join(name)).is_ok();
+        let has_cgroup = || {
+            Cgroups::detect().map_or(true, |cgroups| {
+                cgroups.dirs(&record.cgroup).iter().any(|dir| dir.exists())
+            })
+        };
+        record.boot_id == self.boot_id
+            && ![STATE, EXIT, EXIT_COPY].into_iter().any(is_there)
+            && !record.log_path.exists()
+            && !has_cgroup()
+            && roles::state_of(record, dir).is_none()
     }
 
     /// Writes the records of a container again. Of the OCI configuration only the part for an exec is restored, and
