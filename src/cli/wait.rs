@@ -358,11 +358,7 @@ fn for_good(pod: &PodView) -> Option<String> {
 }
 
 fn rejected(pod: &PodView, why: &Rejection) -> String {
-    let what = match pod.status.phase.is_terminal() {
-        true => "was rejected",
-        false if why.is_of_closed_node() => "waits for the node",
-        false => "waits until other pods have ended",
-    };
+    let what = why.consequence(pod.status.phase);
     let Rejection { reason, message } = why;
     format!("{} {what}: {reason}: {message}", columns::name(pod))
 }

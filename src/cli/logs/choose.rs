@@ -136,18 +136,16 @@ fn every(pod: &PodView, containers: &[&str], previous: bool) -> Result<Choice, S
 fn target(pod: &PodView, container: &str, previous: bool) -> Result<Target, String> {
     let name = columns::name(pod);
     let attempt = attempt(pod.status.container(container), previous);
-    let attempt = attempt.map_err(|why| match rejection(pod) {
-        Some(reason) => format!("pod \"{name}\" was rejected: {reason}"),
+    let attempt = attempt.map_err(|why| match Rejection::of(&pod.status) {
+        Some(rejection) => {
+            let what = rejection.consequence(pod.status.phase);
+            let Rejection { reason, message } = rejection;
+            format!("pod \"{name}\" {what}: {reason}: {message}")
+        }
         None => why.text(container, name),
     })?;
     let (dir, pod) = (Path::new(&pod.log_dir), (name, pod.uid()));
     Ok(Target::new(dir, pod, container, attempt))
-}
-
-/// Returns the reason why the pod was not admitted, such as `OutOfcpu: Node didn't have enough resource: cpu`.
-fn rejection(pod: &PodView) -> Option<String> {
-    let Rejection { reason, message } = Rejection::of(&pod.status)?;
-    Some(format!("{reason}: {message}"))
 }
 
 #[cfg(test)]

@@ -76,8 +76,8 @@ pub trait Shown: Send + Sync {
     /// Returns the pods that the runtime has, as v1 objects with the fields that the runtime knows.
     fn running_pods(&self) -> Vec<Value>;
 
-    /// Returns every service, sorted by namespace and name.
-    fn services(&self) -> Vec<ServiceView>;
+    /// Returns every service, sorted by namespace and name; None if a daemon that has just started does not know them yet.
+    fn services(&self) -> Option<Vec<ServiceView>>;
 
     /// Waits up to `ceiling` for a list of workloads that is newer than the version `after`, and returns the list. If
     /// `after` is None, waits only while the daemon has just started and has not looked at its workloads yet.

@@ -127,7 +127,8 @@ pub struct NodeOrders {
     /// True while pods are to end.
     #[serde(default)]
     pub is_under_way: bool,
-    /// The pods that have not ended yet, as `name in namespace`.
+    /// The pods that have not ended yet, as `name in namespace`, in the order in which they end. The answer to a drain lists
+    /// those that had not ended when the request came.
     #[serde(default)]
     pub left: Vec<String>,
     /// The time in seconds in which the pods of the node end at a shutdown.

@@ -29,6 +29,13 @@ use crate::workloads::view::{ChangeRequest, WorkloadList};
 
 /// Time between two checks whether the client has gone or the server stops, on a thread that waits for a change.
 const SLICE: Duration = Duration::from_millis(500);
+/// The answer about services before the first table. That there are none would be a lie.
+const NO_TABLE: &str =
+    "the daemon has just started and does not know its services yet; try again in a moment";
+
+/// The answer about workloads before controllers have looked at them for the first time.
+const NO_LOOK: &str =
+    "the daemon has just started and does not know its workloads yet; try again in a moment";
 
 /// The kind of answer that a path leads to.
 enum Route<'a> {
@@ -214,7 +221,10 @@ fn show(exchange: &mut Exchange<'_>, backend: &dyn Backend, shown: &Shown<'_>) -
         Shown::Threads => exchange.reply(200, TEXT, threads::text().as_bytes()),
         Shown::Snapshot => json(exchange, &*backend.snapshot()),
         Shown::Watch => watch(exchange, backend),
-        Shown::Services => json(exchange, &backend.services()),
+        Shown::Services => match backend.services() {
+            Some(services) => json(exchange, &services),
+            None => exchange.error(503, NO_TABLE),
+        },
         Shown::Workloads => workloads(exchange, backend),
         Shown::NodeOrders => json(exchange, &backend.node_orders()),
         Shown::History(uid) => json(exchange, &backend.history(&PodUid::from(*uid))),
@@ -293,7 +303,7 @@ fn status_page(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result
         .collect();
     let page = page::render(&page::Facts {
         snapshot: &snapshot,
-        services: &backend.services(),
+        services: &backend.services().unwrap_or_default(),
         workloads: &backend.workloads(None, Duration::ZERO).to_read(),
         histories: &histories,
         events: &backend.events(None, Duration::ZERO).events,
@@ -425,7 +435,10 @@ fn workloads(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result<(
     let newer =
         |list: &WorkloadList| after.is_none_or(|after| list.version != 0 && list.version != after);
     let list = in_slices(exchange, |slice| backend.workloads(after, slice), newer);
-    json(exchange, &list)
+    match (after, list.version) {
+        (None, 0) => exchange.error(503, NO_LOOK),
+        _ => json(exchange, &list),
+    }
 }
 
 /// Waits for news in slices of [`SLICE`], so that the wait ends soon after the client has gone or the server stops.

@@ -141,12 +141,15 @@ impl Shown for Fake {
         Vec::new()
     }
 
-    fn services(&self) -> Vec<ServiceView> {
-        Vec::new()
+    fn services(&self) -> Option<Vec<ServiceView>> {
+        (self.snapshot().version > 0).then(Vec::new)
     }
 
     fn workloads(&self, _: Option<u64>, _: Duration) -> WorkloadList {
-        WorkloadList::default()
+        WorkloadList {
+            version: self.snapshot().version,
+            ..WorkloadList::default()
+        }
     }
 
     fn objects(&self, kind: ObjectKind) -> Vec<Value> {
@@ -531,6 +534,20 @@ fn one_connection_carries_many_requests() {
     client.send("GET /version HTTP/1.1\r\n\r\nGET /healthz/ping HTTP/1.1\r\n\r\n");
     assert_eq!(client.read().json()["version"], "0.0.1-test");
     assert_eq!(client.read().body, "ok");
+}
+
+/// A daemon that has just started.
+#[test]
+fn what_is_not_known_yet_is_not_said_to_be_missing() {
+    let world = start(0);
+    for kind in ["services", "workloads"] {
+        let answer = world.client().get(&format!("/podprobe/v1/{kind}"));
+        assert_eq!(answer.status, 503);
+        let why = format!(
+            "the daemon has just started and does not know its {kind} yet; try again in a moment\n"
+        );
+        assert_eq!(answer.body, why);
+    }
 }
 
 #[test]
