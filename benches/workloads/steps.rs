@@ -76,8 +76,8 @@ impl Node for FreeNode {
     fn name(&self) -> &str {
         "node"
     }
-    fn is_selected_by(&self, _: &PodSpec) -> bool {
-        true
+    fn is_selected_by(&self, _: &PodSpec) -> Option<bool> {
+        Some(true)
     }
     fn images(&self, _: &str, _: &Value, _: Timestamp) -> ImagesState {
         ImagesState::Ready

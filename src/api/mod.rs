@@ -7,6 +7,7 @@
 pub mod app_armor;
 pub mod capabilities;
 pub mod cidr;
+pub mod claimed_volume;
 pub mod conditions;
 pub mod decode;
 pub mod defaults;

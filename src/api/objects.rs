@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::claimed_volume::{ClaimedVolume, NoVolume};
 use super::service::{EndpointSlice, Service};
 use super::service_account::{NoToken, Token, TokenKey};
 
@@ -39,7 +40,12 @@ impl ObjectKind {
     /// Kinds of objects in files that pods refer to.
     pub const OF_PODS: [Self; 3] = [Self::ConfigMap, Self::Secret, Self::PersistentVolumeClaim];
     /// Kinds of objects that a node of a cluster reads of the API server for its pods.
-    pub const OF_API: [Self; 3] = [Self::ConfigMap, Self::Secret, Self::RuntimeClass];
+    pub const OF_API: [Self; 4] = [
+        Self::ConfigMap,
+        Self::Secret,
+        Self::PersistentVolumeClaim,
+        Self::RuntimeClass,
+    ];
     /// Kinds of objects that services are made of.
     pub const OF_SERVICES: [Self; 3] = [Self::Service, Self::EndpointSlice, Self::Endpoints];
 
@@ -190,11 +196,13 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A PersistentVolumeClaim. Podprobe makes a directory for each claim, whatever the claim asks for.
+/// A PersistentVolumeClaim. Podprobe makes a directory for each claim of a file, whatever the claim asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PersistentVolumeClaim {
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
+    /// The volume of a claim of a cluster, or the reason why it has none; None for a claim of a file.
+    pub volume: Option<Result<ClaimedVolume, NoVolume>>,
 }
 
 /// A RuntimeClass. Its namespace is empty.
@@ -274,13 +282,15 @@ impl ObjectSet {
         }
     }
 
-    /// Checks that there is a PersistentVolumeClaim of that name.
+    /// Returns the PersistentVolumeClaim of that name.
     ///
     /// # Errors
     /// Returns the reason why there is none.
-    pub fn claim(&self, namespace: &str, name: &str) -> Result<(), NoObject> {
-        self.get(ObjectKind::PersistentVolumeClaim, namespace, name)
-            .map(|_| ())
+    pub fn claim(&self, namespace: &str, name: &str) -> Result<&PersistentVolumeClaim, NoObject> {
+        match self.get(ObjectKind::PersistentVolumeClaim, namespace, name)? {
+            ObjectContent::PersistentVolumeClaim(claim) => Ok(claim),
+            _ => Err(self.no_object(ObjectKind::PersistentVolumeClaim, namespace, name)),
+        }
     }
 
     /// Returns the RuntimeClass of that name.
@@ -478,7 +488,10 @@ mod tests {
                 labels: labels.clone(),
                 ..Secret::default()
             })),
-            ObjectContent::PersistentVolumeClaim(Arc::new(PersistentVolumeClaim { labels })),
+            ObjectContent::PersistentVolumeClaim(Arc::new(PersistentVolumeClaim {
+                labels,
+                volume: None,
+            })),
         ];
         for content in with_labels {
             let key = ObjectKey::new(ObjectKind::ConfigMap, "shop", "x");

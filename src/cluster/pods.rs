@@ -109,18 +109,22 @@ impl ApiPods {
                 known.is_some_and(|known| known.pod.is_some())
             }
         };
-        changed.set = (has_set && self.is_synced).then(|| self.set());
+        changed.set = has_set.then(|| self.set()).flatten();
         changed
     }
 
-    /// Returns all pods to run, the oldest first.
-    fn set(&self) -> Vec<Arc<Pod>> {
+    /// Returns all pods to run, the oldest first; None before the first full list.
+    pub fn set(&self) -> Option<Vec<Arc<Pod>>> {
+        if !self.is_synced {
+            return None;
+        }
         let known = self.pods.values();
         let mut pods: Vec<_> = known
             .filter_map(|known| Some((known.created.as_str(), known.pod.as_ref()?)))
             .collect();
         pods.sort_by_key(|(created, _)| *created);
-        pods.into_iter().map(|(_, pod)| Arc::clone(pod)).collect()
+        let pods = pods.into_iter().map(|(_, pod)| Arc::clone(pod));
+        Some(pods.collect())
     }
 
     /// Forgets what is not in a full list. Returns true if a pod of the set is gone.

@@ -359,7 +359,8 @@ impl Reflector {
         turn: &mut Turn,
     ) -> State {
         let retry_after = retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER);
-        if refusal.code == 422 && matches!(ask, Ask::WatchList) {
+        let may_be_listed = refusal.is_of_the_watch_list() && retry_after.is_zero();
+        if matches!(ask, Ask::WatchList) && may_be_listed {
             return self.ask(Ask::List(self.first_page(), Listing::default()), turn);
         }
         if refusal.has_lost_the_version() && !matches!(ask, Ask::Watch) {
@@ -458,6 +459,10 @@ impl Reflector {
         let is_watching = matches!(state, State::Watching { .. });
         if !is_watching && refusal.has_lost_the_version() {
             self.is_version_lost = true;
+        }
+        if !is_watching && refusal.is_of_the_watch_list() {
+            turn.actions.push(Action::Close);
+            return self.ask(Ask::List(self.first_page(), Listing::default()), turn);
         }
         let next = match refusal.code {
             429 if is_watching => Ask::Watch,

@@ -43,8 +43,11 @@ use crate::pods::workers::{PodWorkers, Restarts};
 use crate::workloads::view::WorkloadList;
 
 /// Longest wait after the daemon's start for the first reading of every source, and for the first table of services.
-/// After this wait the daemon answers with the pods and services that it knows.
+/// After this wait the daemon answers with the pods that it knows.
 const FIRST_READING: Duration = Duration::from_secs(5);
+/// Longest time after the daemon's start without a table of services. It is longer than the data path waits for a source
+/// (`FIRST_WAIT`). After it, a node without a table has no services.
+const FIRST_TABLE: Duration = Duration::from_secs(30);
 /// Time between two checks whether every source has been read.
 const FIRST_READING_STEP: Duration = Duration::from_millis(20);
 
@@ -142,11 +145,14 @@ impl Shown for DaemonBackend {
         pods.iter().map(|pod| runtime_pod(pod)).collect()
     }
 
-    fn services(&self) -> Vec<ServiceView> {
+    fn services(&self) -> Option<Vec<ServiceView>> {
         // A daemon that has just started does not know its services yet, so this call waits for the first table of
         // services.
-        self.services
-            .views((self.started + FIRST_READING).since(Moment::now()))
+        let views = self
+            .services
+            .views((self.started + FIRST_READING).since(Moment::now()));
+        let is_new = || Moment::now().since(self.started) < FIRST_TABLE;
+        views.or_else(|| (!is_new()).then(Vec::new))
     }
 
     fn workloads(&self, after: Option<u64>, ceiling: Duration) -> WorkloadList {

@@ -11,7 +11,7 @@ use crate::cluster::node::facts::{EXTEND_WEB_SOCKETS, NodeFacts, NodeImage, Reso
 use crate::cluster::node::status::Health;
 use crate::engine::stats::Disk;
 use crate::face::server::{Health as _, Reviews};
-use crate::pods::admission::Closed;
+use crate::pods::admission::{Closed, node_labels};
 use crate::pods::container_config::huge_pages_by_size;
 
 /// The version of Kubernetes whose kubelet podprobe stands for. A control plane refuses a node whose version is too far from
@@ -35,7 +35,9 @@ impl NodeSource for ClusterNode {
     fn facts(&self) -> NodeFacts {
         let Self(backend) = self;
         let (settings, node) = (backend.settings.get(), backend.node.get());
-        let label = |key: &str| node.labels.get(key).cloned().unwrap_or_default();
+        // The labels of the Node object may differ.
+        let own = node_labels(&node.name, &settings.node_labels);
+        let label = |key: &str| own.get(key).cloned().unwrap_or_default();
         let (capacity, allocatable) = self.resources();
         NodeFacts {
             name: node.name.clone(),

@@ -165,9 +165,10 @@ impl Made {
             room_made,
         } = given;
         let facts = NodeFacts::read(settings.node_ip, &layout.lib_dir());
-        let node = Live::new(node(settings, &facts));
+        let node = Live::new(node(settings, layout, &facts));
         let live = LiveSettings::new(settings);
         let (kuberuntime, pulls) = kuberuntime(settings, &live, engine, layout, &shared, facts);
+        let kuberuntime = Arc::new(kuberuntime.with_labels(node.clone()));
         let prober = Arc::new(Prober {
             manager: prober_manager(settings, &shared, engine, &pleg, &results, readiness),
             results,
@@ -319,7 +320,13 @@ impl Made {
         Some(link::Deps {
             node: Box::new(ClusterNode(backend.clone())),
             node_name: settings.node_name.clone(),
+            admitting: self.node.clone(),
             kubeconfig: settings.kubeconfig.clone()?,
+            has_data: {
+                let layout = layout.clone();
+                Box::new(move |uid| layout.pod_data(uid).exists())
+            },
+            kept: layout.cluster(),
             kept_pods: layout.kept_pods(),
             kept_objects: layout.kept_objects(),
             networks: backend.networks.clone(),
@@ -371,7 +378,7 @@ impl Made {
             recorder: shared.pods.recorder.clone(),
             metrics: shared.counted.sync_loop.clone(),
             garbage: Box::new(garbage),
-            pods_with_data,
+            pods_with_data: pods_with_data.into(),
             places: RefCell::default(),
             has_forgotten: Default::default(),
         }
@@ -416,7 +423,7 @@ fn kuberuntime(
     layout: &Layout,
     shared: &Shared,
     node: NodeFacts,
-) -> (Arc<KubeRuntime>, PullStop) {
+) -> (KubeRuntime, PullStop) {
     let registries = live.registries.clone();
     let puller = RegistryPuller::new(engine.store.clone(), registries, layout.docker_configs());
     let stop = puller.stopper();
@@ -433,7 +440,7 @@ fn kuberuntime(
     };
     let kuberuntime = kuberuntime.with_services(Box::new(links));
     let kuberuntime = kuberuntime.with_resource_policy(live.resources.clone());
-    (Arc::new(kuberuntime.with_dns(settings.node_dns())), stop)
+    (kuberuntime.with_dns(settings.node_dns()), stop)
 }
 
 fn prober_manager(
@@ -507,10 +514,18 @@ fn node_now(node: Live<admission::Node>) -> Box<dyn Fn() -> admission::Node + Se
 
 /// Returns the resources and features of this node, against which pods are admitted. An amount that the kernel does
 /// not report is 0.
-fn node(settings: &Settings, facts: &NodeFacts) -> admission::Node {
+fn node(settings: &Settings, layout: &Layout, facts: &NodeFacts) -> admission::Node {
     let name = settings.node_name.clone();
+    // In a cluster, the labels that the Node object had last count until the link sees it.
+    let is_in_cluster = settings.kubeconfig.is_some();
+    let seen = is_in_cluster.then(|| link::labels_last_seen(&layout.cluster(), &name));
+    let seen = seen.flatten();
+    let awaits_labels = is_in_cluster && seen.is_none();
+    let mut labels = seen.unwrap_or_default();
+    labels.extend(admission::node_labels(&name, &settings.node_labels));
     admission::Node {
-        labels: admission::node_labels(&name, &settings.node_labels),
+        labels,
+        awaits_labels,
         name,
         cpu_milli: facts.allocatable.milli_cpu,
         memory: facts.allocatable.memory,

@@ -10,7 +10,6 @@ use crate::base::locks::Locked;
 use crate::daemon::logging;
 use crate::daemon::settings::Settings;
 use crate::face::server::RequestError;
-use crate::pods::admission;
 
 impl DaemonBackend {
     /// Reads the configuration again, and gives each part its new settings. Returns the lines of the answer, which the log has
@@ -53,10 +52,7 @@ impl DaemonBackend {
         self.reviews.set_lifetimes(settings.review_lifetimes());
         let images = self.kuberuntime.images();
         images.set_parallel(settings.parallel_image_pulls());
-        self.node.set(admission::Node {
-            max_pods: settings.max_pods,
-            ..self.node.get()
-        });
+        self.node.update(|node| node.max_pods = settings.max_pods);
         // A full channel means that the sync loop already has a message.
         let _ = room_made.try_send(());
         self.pods.feed.wake();

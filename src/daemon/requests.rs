@@ -157,6 +157,8 @@ impl Requests for DaemonBackend {
         }
         // The pods of a daemon that has just started are known first.
         self.wait_for_sources(|| false);
+        // A pod may end before the answer is made.
+        let left = self.drain.left();
         let (changed, what) = match request.for_shutdown {
             true => (self.drain.shut_down(), "end the pods for the shutdown"),
             false => {
@@ -164,7 +166,13 @@ impl Requests for DaemonBackend {
                 (self.drain.drain(grace).map(|()| true), "drain the node")
             }
         };
-        self.ordered(what, changed)
+        let mut orders = self.ordered(what, changed)?;
+        if orders.changed {
+            // The client looks once more, and sees which of them have ended meanwhile.
+            orders.is_under_way |= !left.is_empty();
+            orders.left = names(&left);
+        }
+        Ok(orders)
     }
 
     fn change_workload(&self, request: &ChangeRequest) -> Result<Changed, RequestError> {
@@ -213,15 +221,12 @@ impl DaemonBackend {
             Closed::Drained => ClosedBy::Drain,
             Closed::ShuttingDown => ClosedBy::Shutdown,
         });
-        let name = |pod: &PodRef| format!("{} in {}", pod.name, pod.namespace);
-        let mut left: Vec<String> = state.left.iter().map(name).collect();
-        left.sort();
         NodeOrders {
             node_name: settings.node_name.clone(),
             changed,
             closed,
             is_under_way: state.is_under_way,
-            left,
+            left: names(&state.left),
             shutdown_seconds: settings.shutdown_grace_period.as_secs(),
         }
     }
@@ -289,4 +294,10 @@ impl DaemonBackend {
             self.pods.checkpoint.path().display()
         ))
     }
+}
+
+/// Returns pods as the orders of the node name them.
+fn names(pods: &[PodRef]) -> Vec<String> {
+    let name = |pod: &PodRef| format!("{} in {}", pod.name, pod.namespace);
+    pods.iter().map(name).collect()
 }

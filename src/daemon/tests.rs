@@ -215,7 +215,7 @@ fn a_client_that_asks_for_services_at_once_waits_for_the_first_table() {
         let names = |services: Vec<crate::net::services::view::ServiceView>| {
             services.into_iter().map(|s| s.name).collect::<Vec<_>>()
         };
-        assert_eq!(names(h.daemon.backend().services()), ["web"]);
+        assert_eq!(h.daemon.backend().services().map(names).unwrap(), ["web"]);
         h.daemon.shutdown(CEILING).unwrap();
     });
 }

@@ -7,19 +7,20 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use crate::api::pod::{
-    ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, ResourceRequirements,
-};
+use crate::api::pod::{ContainerPort, PodSpec, ResourceRequirements};
 use crate::api::priority::is_critical;
 use crate::api::quantity::Quantity;
 use crate::api::sysctls::SysctlAllowlist;
-use crate::api::{Pod, PodRef, PodStatus, app_armor, huge_pages, pod_resources};
+use crate::api::{Pod, PodPhase, PodRef, PodStatus, app_armor, huge_pages, pod_resources};
 
 /// The label for the operating system of a node or a pod.
 const OS_LABEL: &str = "kubernetes.io/os";
 /// The reason for which a pod is rejected if another pod has its host port.
 const NODE_PORTS: &str = "NodePorts";
+/// The reason for which a pod is rejected if it selects other nodes.
+const NODE_AFFINITY: &str = "NodeAffinity";
 /// The start of the reason for which a pod is rejected if the node lacks a resource. The name of the resource follows.
 const OUT_OF: &str = "OutOf";
 
@@ -28,8 +29,10 @@ const OUT_OF: &str = "OutOf";
 pub struct Node {
     /// The name of the node (`nodeName`).
     pub name: String,
-    /// The labels of the node: see [`node_labels`].
+    /// The labels of the node: see [`node_labels`]. In a cluster they are those of the Node object.
     pub labels: BTreeMap<String, String>,
+    /// True in a cluster as long as it is not known which labels the Node object has.
+    pub awaits_labels: bool,
     /// The number of processors in thousandths. 0 means that the number is unknown. No pod is then rejected for lack of
     /// processors.
     pub cpu_milli: i64,
@@ -154,10 +157,24 @@ impl Rejection {
         format!("{HELD_BACK}{}", self.message)
     }
 
-    /// True if the pod is tried again: room comes when other pods go, and a node takes pods again. Any other reason lasts
-    /// until the pod's file or the configuration changes.
+    /// True if the reason goes by itself: room comes when other pods go, and a node takes pods again. Any other reason lasts
+    /// until somebody changes the pod's file, the configuration or a label of the node.
     pub fn is_temporary(&self) -> bool {
         self.reason == NODE_PORTS || self.reason.starts_with(OUT_OF) || self.is_of_closed_node()
+    }
+
+    /// Returns what the pod does: it was rejected if it is in an end phase, otherwise it waits.
+    pub fn consequence(&self, phase: PodPhase) -> &'static str {
+        match phase.is_terminal() {
+            true => "was rejected",
+            false if self.is_of_closed_node() => "waits for the node",
+            false => "waits until other pods have ended",
+        }
+    }
+
+    /// True if the pod was rejected because it selects other nodes.
+    pub fn is_of_selector(&self) -> bool {
+        self.reason == NODE_AFFINITY
     }
 
     /// True if the pod was rejected because the node takes no pods.
@@ -208,6 +225,15 @@ impl Taken {
     fn of(&self, resource: &str) -> i64 {
         self.resources.get(resource).copied().unwrap_or(0)
     }
+}
+
+/// Returns the pod without its choice of nodes.
+pub fn without_selector(pod: &Pod) -> Pod {
+    let mut pod = pod.clone();
+    let spec = Arc::make_mut(&mut pod.spec);
+    spec.node_selector.clear();
+    spec.affinity = None;
+    pod
 }
 
 /// Checks `pod` against the node and against what the active pods in `taken` use.
@@ -375,50 +401,18 @@ fn affinity(spec: &PodSpec, node: &Node) -> Result<(), Rejection> {
             let Some(required) = required else {
                 return Ok(());
             };
-            if required
-                .node_selector_terms
-                .iter()
-                .any(|term| term_matches(term, node))
-            {
+            if required.selects(&node.name, &node.labels) {
                 return Ok(());
             }
             "no term of nodeAffinity matches the node's labels".to_owned()
         }
     };
     Err(Rejection::new(
-        "NodeAffinity",
+        NODE_AFFINITY,
         format!(
-            "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector: {why}; nodeLabels in the configuration sets labels"
+            "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector: {why}; labels are set by nodeLabels in the configuration, and in a cluster also by 'kubectl label node'"
         ),
     ))
-}
-
-fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let label = |r: &NodeSelectorRequirement| {
-        requirement_matches(r, node.labels.get(&r.key).map(String::as_str))
-    };
-    let field = |r: &NodeSelectorRequirement| {
-        requirement_matches(r, (r.key == "metadata.name").then_some(node.name.as_str()))
-    };
-    let empty = term.match_expressions.is_empty() && term.match_fields.is_empty();
-    !empty && term.match_expressions.iter().all(label) && term.match_fields.iter().all(field)
-}
-
-fn requirement_matches(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let listed = || value.is_some_and(|value| requirement.values.iter().any(|v| v == value));
-    let compared = || {
-        let wanted = requirement.values.first()?.parse::<i64>().ok()?;
-        Some(value?.parse::<i64>().ok()?.cmp(&wanted))
-    };
-    match requirement.operator.as_str() {
-        "In" => listed(),
-        "NotIn" => !listed(),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => compared() == Some(std::cmp::Ordering::Greater),
-        "Lt" => compared() == Some(std::cmp::Ordering::Less),
-        _ => false,
-    }
 }
 
 fn node_name(pod: &Pod, node: &Node) -> Result<(), Rejection> {
@@ -480,6 +474,7 @@ mod tests {
         Node {
             name: "n".into(),
             labels: node_labels("n", &configured.into()),
+            awaits_labels: false,
             cpu_milli: 2000,
             memory: 1 << 30,
             huge_pages: BTreeMap::new(),

@@ -647,6 +647,8 @@ mod tests {
             let wait = || objects.wait_until_known(&pod, &Cancel::default(), hour);
             let waiting = scope.spawn(wait);
             objects.put_of_api(&map("a", "").key, None);
+            let claim = ObjectKey::new(ObjectKind::PersistentVolumeClaim, "default", "c");
+            objects.put_of_api(&claim, None);
             objects.put_token(&key, Err(NoToken::Refused("no".to_owned())));
             waiting.join().unwrap();
         });

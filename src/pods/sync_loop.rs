@@ -130,7 +130,7 @@ pub trait GarbageCollector: Send {
 
 /// The parts of the daemon on which the loop acts.
 pub struct Parts {
-    /// The resources of this node that pods may request, as they were at the start.
+    /// The node against which pods are admitted.
     pub node: Live<admission::Node>,
     /// The order under which no pod starts, if there is one.
     pub closed: Live<Option<admission::Closed>>,
@@ -158,9 +158,9 @@ pub struct Parts {
     pub metrics: Arc<LoopMetrics>,
     /// The collector that drops back-off entries, histories, events and pauses.
     pub garbage: Box<dyn GarbageCollector>,
-    /// The pods that had data on the disk when the daemon started. Housekeeping removes the data of each such pod once
-    /// the pod should not run any more.
-    pub pods_with_data: Vec<PodUid>,
+    /// The pods that had data on the disk when the daemon started, and those that the API server has removed since.
+    /// Housekeeping removes the data of each such pod once the pod should not run any more.
+    pub pods_with_data: RefCell<Vec<PodUid>>,
     /// The pods that wait for room on the node.
     pub places: RefCell<Places>,
     /// True once the loop has forgotten the statuses that an earlier daemon wrote for removed pods. The loop forgets
@@ -408,6 +408,11 @@ impl Parts {
         self.pods.remove(pod.uid());
         self.evictions.release(pod.uid(), Moment::now());
         self.places.borrow_mut().forget(pod.uid());
+        // A pod of the API server has ended before it is removed there, and kept its data until now. If it never had a
+        // sandbox, the runtime does not know it.
+        if pod.source() == PodSource::Api {
+            self.pods_with_data.borrow_mut().push(pod.uid().clone());
+        }
     }
 
     fn handle_readiness(&self, update: &results::Update) {
@@ -692,7 +697,7 @@ pub(in crate::pods::sync_loop) mod tests {
                 recorder: Arc::default(),
                 metrics: Arc::default(),
                 garbage: Box::new(NoGarbage),
-                pods_with_data: Vec::new(),
+                pods_with_data: RefCell::default(),
                 places: RefCell::default(),
                 has_forgotten: Cell::default(),
             };
@@ -951,13 +956,13 @@ pub(in crate::pods::sync_loop) mod tests {
         h.expect("orphan", Phase::Terminating);
         h.expect("orphan", Phase::Terminated);
         h.runtime.pods.lock().unwrap().clear();
-        h.parts.pods_with_data = vec!["a".into(), "left".into()];
+        h.parts.pods_with_data = vec!["a".into(), "left".into()].into();
         h.parts.handle_housekeeping();
         h.expect("left", Phase::Terminating);
         h.expect("left", Phase::Terminated);
         h.parts.handle_housekeeping();
         assert_eq!(
-            h.parts.pods_with_data,
+            *h.parts.pods_with_data.borrow(),
             ["a".into()],
             "its data goes when its file does"
         );

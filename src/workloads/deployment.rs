@@ -87,6 +87,8 @@ pub struct NodeFacts {
     pub surge: SurgeAllowance,
     /// State of the new pod's images.
     pub images: ImagesState,
+    /// True while no pod may start on the node: it is cordoned, drained or shutting down.
+    pub is_closed: bool,
 }
 
 /// The permission of a new pod to run beside an old one (workloads 3.20, 3.21).

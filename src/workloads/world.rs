@@ -58,8 +58,9 @@ pub trait Node {
     /// Returns the name of the node.
     fn name(&self) -> &str;
 
-    /// True if the node is one that the spec selects: by name, labels and required affinity (workloads 4.1).
-    fn is_selected_by(&self, spec: &PodSpec) -> bool;
+    /// Tells whether the spec selects the node: by name, labels and required affinity (workloads 4.1). None if that is not
+    /// known, because the node waits for its labels.
+    fn is_selected_by(&self, spec: &PodSpec) -> Option<bool>;
 
     /// Returns how far the images of a pod are. `key` names the template. The first call begins to pull what is missing.
     fn images(&self, key: &str, pod: &Value, now: Timestamp) -> ImagesState;

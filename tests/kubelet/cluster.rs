@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support;
 use crate::support::api_server::{ApiServer, Fault};
-use crate::support::daemon::{Day, FOREVER, NODE};
+use crate::support::daemon::{Day, FOREVER, NODE, find};
 use crate::support::{Node, wait_until};
 
 /// A script that ends at TERM.
@@ -99,8 +99,10 @@ fn check_history(server: &ApiServer) {
         let runs = containers.any(|c| c["state"].get("running").is_some());
         assert!(!(is_terminal && runs), "it has ended and runs: {pod:#}");
         let uid = pod["metadata"]["uid"].to_string();
+        // A static pod that was rejected starts when the reason goes.
+        let is_mirror = pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string();
         assert!(
-            is_terminal || !ended.contains(&uid),
+            is_terminal || is_mirror || !ended.contains(&uid),
             "it had ended: {pod:#}"
         );
         if is_terminal {
@@ -559,6 +561,132 @@ fn a_pod_that_finds_no_room_fails_for_good() {
         wait_ready(server, "third");
         assert_eq!(server.pod("second").unwrap()["status"]["phase"], "Failed");
         day.check_starts("second", 0);
+        end(server, day);
+    });
+}
+
+/// Gives the Node the label `disk` beside its own, as `kubectl label node` does.
+pub(crate) fn label_node(server: &ApiServer, disk: &str) {
+    wait_until("the node to be ready", || {
+        server
+            .get("nodes", "", NODE)
+            .is_some_and(|node| is_ready(&node))
+    });
+    server.edit("nodes", "", NODE, |node| {
+        node["metadata"]["labels"]["disk"] = disk.into();
+    });
+}
+
+/// Waits until the node knows that its label `disk` is this one.
+pub(crate) fn wait_for_label(day: &Day<'_>, disk: &str) {
+    let record = day.node.layout.cluster().join("labels.json");
+    wait_until("the node to hear of its label", || {
+        let record = fs::read_to_string(&record).unwrap_or_default();
+        record.contains(&format!("\"disk\":\"{disk}\""))
+    });
+}
+
+/// Creates a pod of the API that wants the node to have this label.
+fn create_for(server: &ApiServer, day: &Day<'_>, name: &str, disk: &str) {
+    let mut spec = day.pod(name, FOREVER, json!({}))["spec"].clone();
+    spec["nodeSelector"] = json!({"disk": disk});
+    server.create_pod(name, spec);
+}
+
+/// They hold over a daemon that is killed and a boot without the link, and a pod that runs does not ask for them again.
+#[test]
+fn pods_are_admitted_by_the_labels_that_the_node_has_in_the_cluster() {
+    in_a_cluster(|server, mut day| {
+        label_node(server, "ssd");
+        create_for(server, &day, "web", "ssd");
+        wait_ready(server, "web");
+        create_for(server, &day, "picky", "tape");
+        let picky = server.wait_for_phase("picky", "Failed");
+        assert_eq!(picky["status"]["reason"], "NodeAffinity");
+        day.check_starts("web", 1);
+
+        server.down();
+        day.cut_power();
+        // Nothing else says that the pod had its place.
+        fs::remove_file(day.node.layout.checkpoint()).unwrap();
+        day.start();
+        day.check_starts("web", 2);
+        server.up();
+        wait_ready(server, "web");
+        label_node(server, "hdd");
+        wait_for_label(&day, "hdd");
+        create_for(server, &day, "late", "ssd");
+        server.wait_for_phase("late", "Failed");
+        let process = day.process("web");
+        day.crash();
+        create(server, &day, "other", FOREVER);
+        wait_ready(server, "other");
+        assert_eq!(day.process("web"), process);
+        wait_ready(server, "web");
+        day.check_starts("web", 2);
+        end(server, day);
+    });
+}
+
+/// The scheduler knows a label before the node's watch brings it.
+#[test]
+fn a_new_pod_is_not_refused_for_a_label_that_the_node_has_not_heard_of() {
+    in_a_cluster(|server, day| {
+        create(server, &day, "first", FOREVER);
+        wait_ready(server, "first");
+        let watch = "/api/v1/nodes?";
+        server.fail("GET", watch, 1000, Fault::Status(500, "no watch", None));
+        server.cut();
+        wait_until("the watch to be away", || server.count("GET", watch) > 1);
+        label_node(server, "ssd");
+        let one = "/api/v1/nodes/edge";
+        server.fail("GET", one, 1, Fault::Status(500, "no etcd", None));
+        create_for(server, &day, "web", "ssd");
+        wait_ready(server, "web");
+        assert!(server.count("GET", one) >= 2, "it was read");
+        day.check_starts("web", 1);
+        end(server, day);
+    });
+}
+
+/// What files ask for follows the labels too, and does not need the daemon to start again.
+#[test]
+fn a_daemon_set_and_a_static_pod_come_with_a_label_of_the_node() {
+    in_a_cluster(|server, mut day| {
+        let wanting = |name: &str| {
+            let mut pod = day.pod(name, HEEDS_TERM, json!({}));
+            pod["spec"]["nodeSelector"] = json!({"disk": "ssd"});
+            pod
+        };
+        day.put("static", wanting("static"));
+        let template =
+            json!({"metadata": {"labels": {"app": "agent"}}, "spec": wanting("agent")["spec"]});
+        let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"},
+            "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": template}});
+        day.put("agent", set);
+        day.wait("the static pod to be refused", |s| {
+            let pod = find(s, "static")?;
+            (pod.status.reason == "NodeAffinity").then_some(())
+        });
+        label_node(server, "ssd");
+        day.wait_ready("static");
+        let agents = || {
+            let names = day.processes().into_keys();
+            names.filter(|name| name.starts_with("agent-")).count()
+        };
+        wait_until("the agent", || agents() == 1);
+
+        label_node(server, "hdd");
+        wait_until("the agent to go", || agents() == 0);
+        let process = day.process("static");
+        day.crash();
+        create(server, &day, "other", FOREVER);
+        wait_ready(server, "other");
+        assert_eq!(day.process("static"), process);
+        day.wait_ready("static");
+        day.delete("static");
+        day.delete("agent");
+        day.wait_gone("static");
         end(server, day);
     });
 }

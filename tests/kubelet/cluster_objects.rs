@@ -2,16 +2,20 @@
 //! 9.12).
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::cluster::{HEEDS_TERM, end, in_a_cluster, in_a_cluster_with, is_ready, wait_ready};
+use crate::cluster::{
+    HEEDS_TERM, end, in_a_cluster, in_a_cluster_with, is_ready, label_node, wait_for_label,
+    wait_ready,
+};
 use crate::support::api_server::ApiServer;
-use crate::support::daemon::Day;
-use crate::support::wait_until;
+use crate::support::daemon::{Day, NODE};
+use crate::support::{self, wait_until};
 
 /// Where a container finds the volume that API servers give to every pod.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -389,6 +393,166 @@ fn a_pod_has_variables_for_the_services_of_its_namespace() {
         wait_ready(server, "without");
         let said = day.says(&["exec", "without", "--", "sh", "-c", shown]);
         assert_eq!(said, "10.96.0.1 :\n");
+        end(server, day);
+    });
+}
+
+/// A claim, and the volume that it is bound to; None for one that waits for its volume.
+fn claim(server: &ApiServer, name: &str, source: Option<Value>) {
+    let new = json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"]}, "status": {"phase": "Pending"}});
+    let old = server.get("persistentvolumeclaims", "default", name);
+    let mut claim = old.unwrap_or_else(|| server.put("persistentvolumeclaims", new));
+    let Some(source) = source else {
+        return;
+    };
+    let of = json!({"kind": "PersistentVolumeClaim", "namespace": "default", "name": name, "uid": claim["metadata"]["uid"]});
+    let mut spec =
+        json!({"capacity": {"storage": "1Gi"}, "claimRef": of, "volumeMode": "Filesystem"});
+    let source = source.as_object().unwrap().clone();
+    spec.as_object_mut().unwrap().extend(source);
+    let volume = format!("pv-{name}");
+    server.put(
+        "persistentvolumes",
+        json!({"kind": "PersistentVolume", "apiVersion": "v1", "metadata": {"name": volume}, "spec": spec}),
+    );
+    claim["spec"]["volumeName"] = volume.into();
+    claim["status"]["phase"] = "Bound".into();
+    server.put("persistentvolumeclaims", claim);
+}
+
+/// A pod that writes into a claim at /data, whose files are given to a group.
+fn with_claim(day: &Day<'_>, name: &str, claim: &str) -> Value {
+    let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}});
+    let mut spec = spec(day, name, &[(volume, "/data")]);
+    let mounts = spec["containers"][0]["volumeMounts"].as_array_mut();
+    let mount = mounts.unwrap().iter_mut().find(|m| m["name"] == "data");
+    mount.unwrap()["readOnly"] = false.into();
+    spec["securityContext"] = json!({"fsGroup": 2000});
+    spec
+}
+
+#[test]
+fn a_claim_of_the_cluster_is_the_path_of_its_volume() {
+    in_a_cluster(|server, mut day| {
+        let dir = |name: &str| day.node.dir.path().join(name);
+        let (path, local) = (dir("host-path"), dir("local"));
+        fs::create_dir(&local).unwrap();
+        claim(server, "late", None);
+        claim(server, "local", Some(json!({"local": {"path": local}})));
+        for (pod, of) in [("web", "late"), ("db", "local"), ("none", "missing")] {
+            server.create_pod(pod, with_claim(&day, pod, of));
+        }
+        let fails_with = |text: &str| {
+            wait_until(text, || has_event(server, "FailedMount", text));
+        };
+        wait_ready(server, "db");
+        fails_with("error processing PVC default/late: PVC is not bound");
+        fails_with("persistentvolumeclaim \"missing\" not found");
+        let made = json!({"hostPath": {"path": path, "type": "DirectoryOrCreate"}});
+        claim(server, "late", Some(made));
+        wait_ready(server, "web");
+        for (pod, dir, group) in [("web", &path, 0), ("db", &local, 2000)] {
+            day.says(&[
+                "exec",
+                pod,
+                "--",
+                "/bin/sh",
+                "-c",
+                "echo written >/data/file",
+            ]);
+            assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "written\n");
+            assert_eq!(fs::metadata(dir).unwrap().gid(), group, "{pod}");
+        }
+
+        // A boot without the link.
+        server.down();
+        day.cut_power();
+        day.start();
+        day.check_starts("web", 2);
+        day.check_starts("db", 2);
+        wait_for_file(&day, "web", "/data/file", "written\n");
+        server.up();
+        for name in ["web", "db", "none"] {
+            server.delete_pod(name, 1);
+            server.wait_until_gone(name);
+        }
+        assert!(path.join("file").exists() && local.join("file").exists());
+        let kept = day.node.layout.kept_objects();
+        wait_until("what no pod uses to be removed", || {
+            fs::read_dir(&kept).unwrap().count() == 0
+        });
+        end(server, day);
+    });
+}
+
+#[test]
+fn a_volume_that_podprobe_cannot_mount_is_named() {
+    in_a_cluster(|server, day| {
+        let dir = day.node.dir.path();
+        let missing = dir.join("missing");
+        let of_node = |name: &str| {
+            json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                {"key": "kubernetes.io/hostname", "operator": "In", "values": [name]}]}]}})
+        };
+        let local = |affinity: Value| json!({"local": {"path": dir}, "nodeAffinity": affinity});
+        for (name, source, text) in [
+            (
+                "remote",
+                json!({"csi": {"driver": "csi.example", "volumeHandle": "1"}}),
+                "PersistentVolume pv-remote is of type csi; podprobe mounts hostPath and local volumes".to_owned(),
+            ),
+            (
+                "elsewhere",
+                local(of_node("another")),
+                "MountVolume.NodeAffinity check failed: no matching NodeSelectorTerms: the nodeAffinity of the PersistentVolume does not fit the labels of this node".to_owned(),
+            ),
+            (
+                "options",
+                json!({"hostPath": {"path": dir}, "mountOptions": ["noexec"]}),
+                "PersistentVolume pv-options has mountOptions, and podprobe applies none: the path is used as the node has mounted it".to_owned(),
+            ),
+            (
+                "missing",
+                json!({"local": {"path": missing}, "nodeAffinity": of_node(NODE)}),
+                format!("PersistentVolume pv-missing: {} is no directory of this node; create it there, as podprobe does not", missing.display()),
+            ),
+        ] {
+            claim(server, name, Some(source));
+            server.create_pod(name, with_claim(&day, name, name));
+            let text = format!("error processing PVC default/{name}: {text}");
+            wait_until(&text, || has_event(server, "FailedMount", &text));
+        }
+        fs::create_dir(&missing).unwrap();
+        wait_ready(server, "missing");
+        end(server, day);
+    });
+}
+
+/// A kubelet looks at the nodes of a volume before it mounts it, and not when a container of the pod starts again.
+#[test]
+fn a_container_starts_again_with_the_volume_that_its_pod_has() {
+    in_a_cluster(|server, day| {
+        let dir = day.node.dir.path().join("local");
+        fs::create_dir(&dir).unwrap();
+        label_node(server, "ssd");
+        let terms =
+            json!([{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}]);
+        let affinity = json!({"required": {"nodeSelectorTerms": terms}});
+        let source = json!({"local": {"path": dir}, "nodeAffinity": affinity});
+        claim(server, "data", Some(source));
+        // The node may hear of its label after it has tried to mount the volume.
+        server.create_pod("web", with_claim(&day, "web", "data"));
+        wait_ready(server, "web");
+        fs::write(dir.join("file"), "kept\n").unwrap();
+        label_node(server, "hdd");
+        wait_for_label(&day, "hdd");
+        support::kill9(day.process("web"));
+        server.wait_for_pod("web", |pod| {
+            is_ready(pod) && pod["status"]["containerStatuses"][0]["restartCount"] == 1
+        });
+        wait_for_file(&day, "web", "/data/file", "kept\n");
         end(server, day);
     });
 }

@@ -48,6 +48,7 @@ on_one![
     what_is_over_is_no_warning,
     a_killed_shim_is_said_once,
     a_read_only_var_keeps_no_daemon_from_its_containers,
+    without_a_process_left_no_pod_is_lost,
     a_renamed_pod_starts_on_a_full_node_also_under_the_next_daemon,
 ];
 
@@ -61,7 +62,7 @@ fn steady(day: &Day, name: &str) -> Value {
     day.pod(name, FOREVER, gate("/tmp/noted"))
 }
 
-fn restarts(snapshot: &Snapshot, name: &str) -> Option<u32> {
+pub(crate) fn restarts(snapshot: &Snapshot, name: &str) -> Option<u32> {
     Some(
         find(snapshot, name)?
             .status
@@ -494,6 +495,58 @@ mod tests {
         day.crash();
         day.wait_ready("subject");
         assert_eq!(day.process("subject"), process, "{}", day.log());
+        day.end();
+    }
+
+    /// The service manager's limit is reached, or the kernel's.
+    pub(crate) fn without_a_process_left_no_pod_is_lost(node: &Node) {
+        let name = format!("{}.service", node.layout.id());
+        let mounts = mountinfo::read().unwrap().into_iter();
+        let counts = |m: &mountinfo::Mount| {
+            m.kind == "cgroup2" || m.kind == "cgroup" && m.options.iter().any(|o| o == "pids")
+        };
+        let service = Service::new(mounts.filter(counts).map(|m| m.at.join(&name)).collect());
+        let day = Day::begin_in(node, &service.0);
+        let healthy = json!({"livenessProbe": {"exec": {"command": ["/bin/sh", "-c", "exit 0"]}, "periodSeconds": 1, "failureThreshold": 1},
+                             "readinessProbe": {"exec": {"command": ["/bin/cat", "/tmp/noted"]}, "periodSeconds": 1}});
+        for name in ["subject", "victim"] {
+            day.put(name, day.pod(name, FOREVER, healthy.clone()));
+            day.wait_ready(name);
+        }
+        let subject = day.process("subject");
+        let limits = service.0.iter().map(|dir| dir.join("pids.max"));
+        let limit = limits.into_iter().find(|f| f.exists()).unwrap();
+        fs::write(&limit, "1").unwrap();
+
+        let refused = day.client(&["get", "pods"]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success(), "{said}");
+        assert!(said.contains("the node has no thread left"), "{said}");
+        support::kill9(day.process("victim"));
+        day.put("late", day.pod("late", FOREVER, healthy));
+        let mut told = vec!["cannot start a shim: ", "cannot start the worker of pod "];
+        // With one hierarchy a command is born in the container's cgroup, where processes are left.
+        if !mountinfo::read()
+            .unwrap()
+            .iter()
+            .any(|m| m.at.ends_with("sys/fs/cgroup") && m.kind == "cgroup2")
+        {
+            told.push("liveness probe of subject-edge/c cannot be run: cannot start process in container: no process is left");
+        }
+        day.log_with(&told);
+        fs::write(&limit, "max").unwrap();
+
+        support::wait_until("the daemon to answer", || day.snapshot().is_some());
+        for name in ["subject", "victim", "late"] {
+            day.wait_ready(name);
+        }
+        assert_eq!(day.process("subject"), subject, "{}", day.log());
+        for (name, starts) in [("subject", 1), ("victim", 2), ("late", 1)] {
+            day.check_starts(name, starts);
+        }
+        let snapshot = day.snapshot().expect("the daemon answers");
+        let restarts = ["subject", "victim", "late"].map(|name| restarts(&snapshot, name));
+        assert_eq!(restarts, [Some(0), Some(1), Some(0)], "{}", day.log());
         day.end();
     }
 

@@ -260,7 +260,7 @@ fn a_drain_goes_on_after_a_timeout_of_its_client_and_a_kill_of_the_daemon() {
         assert_eq!(output.status.code(), Some(1));
         assert_eq!(
             error,
-            "error: 2 pods have not ended in time, and the drain goes on: pod/dns-edge, pod/web-edge\n"
+            "error: 2 pods have not ended in time, and the drain goes on: pod/web-edge, pod/dns-edge\n"
         );
         day.crash();
         assert!(day.processes().contains_key("dns"), "its turn comes later");
@@ -518,6 +518,7 @@ fn a_drained_pod_keeps_its_counts_over_a_reboot_and_an_edit_under_a_cordon_over_
         let mut day = Day::begin(node);
         day.put("web", pod(&day, "web", &script("web")));
         day.wait_ready("web");
+        day.check_starts("web", 1);
         support::kill9(day.process("web"));
         day.check_starts("web", 2);
         day.wait_ready("web");

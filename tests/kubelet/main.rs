@@ -17,6 +17,7 @@ mod init;
 mod object_volumes;
 mod objects;
 mod pod_cgroups;
+mod pod_costs;
 mod pod_fields;
 mod probe_verbs;
 mod prober_grpc;

@@ -15,7 +15,7 @@ use crate::support::{Node, on};
 const CLOSED: &str = "podprobe refused the request: Debug endpoints are disabled.\n";
 
 /// Writes the configuration of the node.
-fn configure(node: &Node, more: &Value) {
+pub(crate) fn configure(node: &Node, more: &Value) {
     let mut all = json!({"healthzBindAddress": "", "healthzPort": 0});
     let more = more.as_object().unwrap().clone();
     all.as_object_mut().unwrap().extend(more);

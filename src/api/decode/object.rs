@@ -222,7 +222,10 @@ impl<'f, 't> Reader<'f, 't> {
             self.error(&FieldError::forbidden("spec.volumeMode", text));
         }
         self.raw.shift_remove("status");
-        PersistentVolumeClaim { labels }
+        PersistentVolumeClaim {
+            labels,
+            volume: None,
+        }
     }
 
     /// Reads a class. The API server has put its overhead and its scheduling into the pods.

@@ -264,7 +264,7 @@ pub struct EmptyDir {
 }
 
 /// `hostPath` of a volume: a path of the node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostPath {
     /// Path on the node, as written and without `..`. [`HostPath::on_node`] returns its absolute form.

@@ -8,6 +8,7 @@
 mod kept;
 mod kept_objects;
 mod kept_pods;
+mod node_labels;
 mod objects;
 mod occurrences;
 mod pod_ranges;
@@ -23,6 +24,7 @@ use std::time::{Duration, SystemTime};
 use crossbeam_channel::Receiver;
 
 use self::kept_pods::KeptPods;
+use self::node_labels::NodeLabels;
 use self::objects::PodObjects;
 use self::occurrences::Occurrences;
 use self::pod_ranges::PodRanges;
@@ -48,15 +50,17 @@ use crate::api::{Pod, PodSource, PodUid};
 use crate::base::bell::Bell;
 use crate::base::change_feed::ChangeFeed;
 use crate::base::clock::{Moment, Time, random_fraction};
+use crate::base::live::Live;
 use crate::base::threads::{Pulse, Roster};
 use crate::net::network::{NetworkKind, Networks};
-use crate::pods::admission::Rejection;
+use crate::pods::admission::{self, Rejection};
 use crate::pods::events::{EventType, Recorder};
 use crate::pods::manager::PodManager;
 use crate::pods::sources::Outlet;
 use crate::pods::status::StatusManager;
 use crate::pods::workers::{PodWorkers, WorkerStage};
 
+pub use node_labels::last_seen as labels_last_seen;
 pub use reviews::ReviewDesk;
 
 /// Longest wait, so that the pulse of the thread is seen.
@@ -76,8 +80,14 @@ pub struct Deps {
     pub node: Box<dyn NodeSource>,
     /// Name of the Node object.
     pub node_name: String,
+    /// The node against which pods are admitted. It gets the labels of the Node object.
+    pub admitting: Live<admission::Node>,
     /// Path of the kubeconfig.
     pub kubeconfig: PathBuf,
+    /// True if a pod has a directory for its data, because the node has begun to run it.
+    pub has_data: Box<dyn Fn(&PodUid) -> bool + Send>,
+    /// Directory of what the cluster has given the node.
+    pub kept: PathBuf,
     /// Directory of the pods that are kept for a start without the link.
     pub kept_pods: PathBuf,
     /// Directory of the ConfigMaps, Secrets and tokens that are kept for a start without the link.
@@ -130,6 +140,7 @@ enum Watched {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asker {
     Node,
+    NodeLabels,
     Lease,
     Event,
     Status(PodUid),
@@ -149,6 +160,7 @@ struct State {
     askers: BTreeMap<RequestId, Asker>,
     registration: Registration,
     lease: Lease,
+    labels: NodeLabels,
     pod_ranges: PodRanges,
     watches: Watches<Watched>,
     api_pods: ApiPods,
@@ -217,6 +229,7 @@ impl State {
             askers: BTreeMap::new(),
             registration: Registration::new(name),
             lease: Lease::new(name),
+            labels: NodeLabels::new(deps.admitting.clone(), deps.kept.clone()),
             pod_ranges: PodRanges::default(),
             watches,
             api_pods: ApiPods::new(name),
@@ -260,6 +273,7 @@ impl State {
             self.observe(now, what, change);
         }
         self.ask_for_the_node(now);
+        self.look_at_labels(now);
         self.ask_for_objects(now);
         self.ask_for_mirrors(now);
         self.ask_for_statuses(now);
@@ -275,7 +289,8 @@ impl State {
     fn call(&mut self, now: Moment, asker: Asker, request: &Request) {
         let urgency = match asker {
             Asker::Node | Asker::Lease => Urgency::Heartbeat,
-            Asker::Event
+            Asker::NodeLabels
+            | Asker::Event
             | Asker::Status(_)
             | Asker::Mirror(_)
             | Asker::Object(_)
@@ -314,6 +329,15 @@ impl State {
             Asker::Node => {
                 if let Err(e) = self.registration.answered(now, answer, random) {
                     log::warn!("{e}");
+                }
+            }
+            Asker::NodeLabels => {
+                if let Some(node) = answer.object() {
+                    self.registration.observed(now, Some(node));
+                }
+                if self.labels.answered(now, answer) {
+                    self.see_labels();
+                    self.hand_on_again(now);
                 }
             }
             Asker::Lease => self.lease.answered(now, answer, random),
@@ -393,11 +417,29 @@ impl State {
             recorder.record(pod, "", EventType::Warning, "FailedValidation", &text);
         }
         if let Some(set) = changed.set {
-            set.iter().for_each(|pod| self.take_over_the_end(pod));
-            let (watches, client) = (&mut self.watches, &mut self.client);
-            self.objects.use_by(now, &set, watches, client);
-            // The order to end may come while the sync loop takes no pods.
-            self.is_over |= self.deps.outlet.publish_api(set, &self.stop).is_err();
+            self.hand_on(now, set);
+        }
+    }
+
+    /// Hands the set of pods on, without those that wait for the labels of the Node.
+    fn hand_on(&mut self, now: Moment, mut set: Vec<Arc<Pod>>) {
+        set.iter().for_each(|pod| self.take_over_the_end(pod));
+        let (watches, client) = (&mut self.watches, &mut self.client);
+        self.objects.use_by(now, &set, watches, client);
+        let Deps {
+            statuses, has_data, ..
+        } = &self.deps;
+        self.labels.hold(&mut set, |pod| {
+            statuses.get(pod.uid()).is_some() || has_data(pod.uid())
+        });
+        // The order to end may come while the sync loop takes no pods.
+        self.is_over |= self.deps.outlet.publish_api(set, &self.stop).is_err();
+    }
+
+    /// Hands the set on once more, because the labels of the Node are known better now.
+    fn hand_on_again(&mut self, now: Moment) {
+        if let Some(set) = self.api_pods.set() {
+            self.hand_on(now, set);
         }
     }
 
@@ -431,6 +473,37 @@ impl State {
                 .next(now, SystemTime::now(), self.registration.uid());
             self.take_step(now, Asker::Lease, next);
         }
+    }
+
+    /// Takes the labels of the Node. Returns true if they are others than before.
+    fn see_labels(&mut self) -> bool {
+        let node = self.registration.node();
+        let has_changed = node.is_some_and(|node| self.labels.observe(node));
+        if has_changed {
+            // DaemonSets choose nodes by labels too, and so do the volumes of claims.
+            self.deps.feed.wake();
+            for pod in self.deps.pods.all() {
+                if has_claim(&pod) {
+                    self.deps.workers.sync_again(pod.uid());
+                }
+            }
+        }
+        has_changed
+    }
+
+    /// Takes the labels of the Node, and reads it where pods wait for that.
+    fn look_at_labels(&mut self, now: Moment) {
+        if self.see_labels() && self.labels.is_waited_for() {
+            self.hand_on_again(now);
+        }
+        if self.registration.node().is_none() || self.is_asking(&Asker::NodeLabels) {
+            return;
+        }
+        if let Some(request) = self.labels.next(now) {
+            self.call(now, Asker::NodeLabels, &request);
+        }
+        let deadline = self.labels.deadline();
+        self.wake_by(deadline);
     }
 
     /// Takes the ranges of pod addresses that the control plane gives, and asks for the pods once these are known.
@@ -611,6 +684,11 @@ impl State {
             self.take_step(now, Asker::Event, next);
         }
     }
+}
+
+fn has_claim(pod: &Pod) -> bool {
+    let mut volumes = pod.spec.volumes.iter();
+    volumes.any(|volume| volume.persistent_volume_claim.is_some())
 }
 
 /// True for a pod that does not come from the API server. Such a pod has a mirror pod there.

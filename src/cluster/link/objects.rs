@@ -1,10 +1,11 @@
-//! The ConfigMaps, Secrets, runtime classes, tokens and services that the pods of this node use: what is watched and asked for them, and what becomes of
+//! The ConfigMaps, Secrets, claims, runtime classes, tokens and services that the pods of this node use: what is watched and asked for them, and what becomes of
 //! the answers.
 //!
 //! Invariants: nothing is asked for that no pod uses. Each object has one watch for all pods that use it, on the connection
 //! that everything goes over, so an object costs a stream and no thread. A server takes about a hundred streams; the
 //! objects beyond [`MOST_WATCHES`] are read once a minute, as a kubelet without watches does. An object that can never
-//! change is watched no longer once it is known. Every last answer is kept on the disk for a start without the link.
+//! change is watched no longer once it is known. Claims and their volumes, which a node may not watch, are read until the
+//! volume of a claim is known. Every last answer is kept on the disk for a start without the link.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,15 +16,18 @@ use serde_json::Value;
 
 use super::Watched;
 use super::kept_objects::KeptObjects;
+use crate::api::claimed_volume::{ClaimedVolume, NoVolume, bound_to};
 use crate::api::decode;
-use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind};
+use crate::api::objects::{
+    LocalObject, ObjectContent, ObjectKey, ObjectKind, PersistentVolumeClaim,
+};
 use crate::api::references::references;
 use crate::api::service::Service;
 use crate::api::service_account::TokenKey;
 use crate::api::{Pod, PodUid};
 use crate::base::clock::Moment;
 use crate::cluster::client::Client;
-use crate::cluster::exchange::{Answer, Method, Request};
+use crate::cluster::exchange::{Answer, BackOff, Method, Request};
 use crate::cluster::reflector::{Change, Selection};
 use crate::cluster::tokens::{Fetched, Tokens};
 use crate::cluster::watches::Watches;
@@ -50,9 +54,21 @@ pub(super) struct PodObjects {
     seen: BTreeSet<(PodUid, Option<i64>, bool)>,
     /// The objects without a watch, with the moment of the next reading; None while a reading is under way.
     read: BTreeMap<ObjectKey, Option<Moment>>,
+    /// The claims whose volumes are not known yet.
+    claims: BTreeMap<ObjectKey, Claim>,
+    /// The pods that use each claim.
+    claim_users: BTreeMap<ObjectKey, BTreeSet<PodUid>>,
     tokens: Tokens,
     /// The services of each namespace that pods are in, or were a moment ago.
     services: BTreeMap<String, Namespace>,
+}
+
+/// A claim whose volume is not known yet.
+#[derive(Default)]
+struct Claim {
+    /// The claim with the name of its volume, which is read next; None while the claim is read.
+    bound: Option<(Value, String)>,
+    back_off: BackOff,
 }
 
 /// The services of a namespace.
@@ -73,6 +89,8 @@ impl PodObjects {
             used: BTreeSet::new(),
             seen: BTreeSet::new(),
             read: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            claim_users: BTreeMap::new(),
             tokens: Tokens::default(),
             services: BTreeMap::new(),
         }
@@ -83,6 +101,8 @@ impl PodObjects {
         self.seen.clear();
         self.used.clear();
         self.read.clear();
+        self.claims.clear();
+        self.claim_users.clear();
         self.tokens = Tokens::default();
         self.services.clear();
     }
@@ -107,10 +127,19 @@ impl PodObjects {
         }
         self.seen = seen;
         let keys = pods.iter().flat_map(|pod| references(pod));
-        let used: BTreeSet<ObjectKey> = keys.filter(|key| selection(key).is_some()).collect();
+        let is_asked_for = |key: &ObjectKey| ObjectKind::OF_API.contains(&key.kind);
+        let used: BTreeSet<ObjectKey> = keys.filter(is_asked_for).collect();
+        for key in self.claims_of_new_pods(pods) {
+            self.used.remove(&key);
+            self.read.remove(&key);
+            self.claims.remove(&key);
+            self.store.forget_of_api(&key);
+            self.kept.put(&key, None);
+        }
         for key in self.used.difference(&used) {
             watches.remove(&Watched::Object(key.clone()), client);
             self.read.remove(key);
+            self.claims.remove(key);
             self.store.forget_of_api(key);
         }
         for key in used.difference(&self.used) {
@@ -128,6 +157,28 @@ impl PodObjects {
         self.use_services(now, pods, watches, client);
         self.use_tokens(now, pods);
         self.kept.retain(&self.used, self.tokens.keys());
+    }
+
+    /// Takes the pods that use claims, and returns the claims of which every user is another than before. In between
+    /// the claim may have been deleted and made anew for another volume; as long as one of its users stays, it cannot be.
+    fn claims_of_new_pods(&mut self, pods: &[Arc<Pod>]) -> Vec<ObjectKey> {
+        let mut users: BTreeMap<ObjectKey, BTreeSet<PodUid>> = BTreeMap::new();
+        for pod in pods {
+            let claims = references(pod).into_iter();
+            for key in claims.filter(|key| key.kind == ObjectKind::PersistentVolumeClaim) {
+                users.entry(key).or_default().insert(pod.uid().clone());
+            }
+        }
+        let before = std::mem::replace(&mut self.claim_users, users);
+        let is_new = |(key, old): &(ObjectKey, BTreeSet<PodUid>)| {
+            let now = self.claim_users.get(key);
+            now.is_some_and(|now| now.is_disjoint(old))
+        };
+        before
+            .into_iter()
+            .filter(is_new)
+            .map(|(key, _)| key)
+            .collect()
     }
 
     fn use_services(
@@ -258,15 +309,20 @@ impl PodObjects {
     pub(super) fn read_due(&mut self, now: Moment) -> Vec<(ObjectKey, Request)> {
         let due = self.read.iter_mut();
         let due = due.filter(|(_, at)| at.is_some_and(|at| now >= at));
+        let volume = |key: &ObjectKey| Some(&self.claims.get(key)?.bound.as_ref()?.1);
         due.map(|(key, at)| {
             *at = None;
-            (key.clone(), get(key))
+            let path = volume(key).map_or_else(|| path_of(key), |name| path_of_volume(name));
+            (key.clone(), get(path))
         })
         .collect()
     }
 
     /// Takes the answer to the reading of an object.
     pub(super) fn answered(&mut self, now: Moment, key: &ObjectKey, answer: &Answer) {
+        if key.kind == ObjectKind::PersistentVolumeClaim {
+            return self.claim_answered(now, key, answer);
+        }
         let Some(at) = self.read.get_mut(key) else {
             return;
         };
@@ -285,6 +341,47 @@ impl PodObjects {
         };
         if is_final {
             self.read.remove(key);
+        }
+    }
+
+    /// Takes the answer to the reading of a claim, or of the volume that it is bound to.
+    fn claim_answered(&mut self, now: Moment, key: &ObjectKey, answer: &Answer) {
+        let Some(at) = self.read.get_mut(key) else {
+            return;
+        };
+        let claim = self.claims.entry(key.clone()).or_default();
+        // What is known now; None if the answer says nothing.
+        let known = match (claim.bound.take(), answer.object(), answer.code()) {
+            (None, Some(object), _) => match bound_to(object) {
+                Ok(volume) => {
+                    claim.bound = Some((object.clone(), volume.to_owned()));
+                    *at = Some(now);
+                    return;
+                }
+                Err(why) => Some(Some(claim_content(Err(why)))),
+            },
+            (None, None, 404) => Some(None),
+            (Some((mut object, _)), Some(volume), _) => match ClaimedVolume::of(&object, volume) {
+                Ok(_) => {
+                    object[VOLUME] = volume.clone();
+                    self.read.remove(key);
+                    self.claims.remove(key);
+                    self.take(key, Some(object));
+                    return;
+                }
+                Err(why) => Some(Some(claim_content(Err(why)))),
+            },
+            (Some((_, volume)), None, 404) => {
+                Some(Some(claim_content(Err(NoVolume::Missing(volume)))))
+            }
+            (_, None, code) => {
+                log::debug!("cannot read {key}: {code} {}", answer.message());
+                None
+            }
+        };
+        *at = Some(now + claim.back_off.next(answer.retry_after()));
+        if let Some(content) = known {
+            self.store.put_of_api(key, content);
         }
     }
 
@@ -337,6 +434,11 @@ fn put(store: &Objects, key: &ObjectKey, object: Option<Value>) -> bool {
         store.put_of_api(key, None);
         return false;
     };
+    if key.kind == ObjectKind::PersistentVolumeClaim {
+        let volume = ClaimedVolume::of(&object, &object[VOLUME]);
+        store.put_of_api(key, Some(claim_content(volume)));
+        return false;
+    }
     match decode::api_object(key.kind, object) {
         Ok(object) => {
             let is_final = is_immutable(&object.content);
@@ -373,7 +475,17 @@ fn is_immutable(content: &ObjectContent) -> bool {
     }
 }
 
-/// The selection of an object that a node reads of the API server; None for objects that it does not read.
+/// The field of a claim in which its volume is kept.
+const VOLUME: &str = "persistentVolume";
+
+fn claim_content(volume: Result<ClaimedVolume, NoVolume>) -> ObjectContent {
+    ObjectContent::PersistentVolumeClaim(Arc::new(PersistentVolumeClaim {
+        volume: Some(volume),
+        ..PersistentVolumeClaim::default()
+    }))
+}
+
+/// The selection of an object that a node watches; None for objects that it may not watch.
 fn selection(key: &ObjectKey) -> Option<Selection> {
     match key.kind {
         ObjectKind::ConfigMap => Some(Selection::config_map(&key.namespace, &key.name)),
@@ -383,16 +495,23 @@ fn selection(key: &ObjectKey) -> Option<Selection> {
     }
 }
 
-fn get(key: &ObjectKey) -> Request {
+fn path_of_volume(name: &str) -> String {
+    format!("/api/v1/persistentvolumes/{name}")
+}
+
+fn path_of(key: &ObjectKey) -> String {
     let ObjectKey {
         kind,
         namespace,
         name,
     } = key;
-    let path = match kind {
+    match kind {
         ObjectKind::RuntimeClass => format!("/apis/node.k8s.io/v1/runtimeclasses/{name}"),
         _ => format!("/api/v1/namespaces/{namespace}/{}s/{name}", kind.resource()),
-    };
+    }
+}
+
+fn get(path: String) -> Request {
     Request {
         method: Method::Get,
         path,
@@ -402,6 +521,8 @@ fn get(key: &ObjectKey) -> Request {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::api::source::SOURCE_ANNOTATION;
     use crate::api::test_pods;
@@ -415,15 +536,59 @@ mod tests {
         pod.into()
     }
 
+    /// The knowledge of a node without pods, and a link that leads nowhere.
+    fn begun(directory: &std::path::Path) -> (PodObjects, Watches<Watched>, Client) {
+        let bell = Arc::new(Bell::new().unwrap());
+        let client = Client::new(directory.join("none"), bell, at(0));
+        let objects = PodObjects::new(Arc::default(), directory.to_owned());
+        (objects, Watches::default(), client)
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_boot(Duration::from_secs(10_000 + seconds))
+    }
+
+    /// A pod that uses the claim `data`.
+    fn claimant(uid: &str) -> Arc<Pod> {
+        let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": "data"}});
+        let spec = json!({"containers": [{"name": "c", "image": "i"}], "volumes": [volume]});
+        let pod = test_pods::pod("p").annotation(SOURCE_ANNOTATION, "api");
+        let mut pod = pod.spec(spec).build();
+        pod.metadata.uid = uid.into();
+        pod.into()
+    }
+
+    /// While the link was away, a pod and its claim may have been deleted and made anew with the same names.
+    #[test]
+    fn a_claim_is_read_again_for_pods_that_are_all_new() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut objects, mut watches, mut client) = begun(directory.path());
+        let mut reads = |objects: &mut PodObjects, uids: &[&str]| {
+            let pods: Vec<_> = uids.iter().map(|uid| claimant(uid)).collect();
+            objects.use_by(at(0), &pods, &mut watches, &mut client);
+            objects.read_due(at(0)).len()
+        };
+        assert_eq!(reads(&mut objects, &["a"]), 1);
+        let key = ObjectKey::new(ObjectKind::PersistentVolumeClaim, "default", "data");
+        let volume = json!({"metadata": {"name": "pv"}, "spec": {"hostPath": {"path": "/old"}}});
+        objects.take(
+            &key,
+            Some(json!({"metadata": {"name": "data"}, "persistentVolume": volume})),
+        );
+        objects.read.remove(&key);
+        assert_eq!(reads(&mut objects, &["a", "b"]), 0);
+        assert!(objects.kept.object(&key).is_some());
+        assert_eq!(reads(&mut objects, &["c"]), 1);
+        assert!(
+            objects.kept.object(&key).is_none(),
+            "the old volume is not known any more"
+        );
+    }
+
     #[test]
     fn services_are_watched_for_a_while_after_the_last_pod() {
         let directory = tempfile::tempdir().unwrap();
-        let at = |seconds: u64| Moment::from_boot(Duration::from_secs(10_000 + seconds));
-        let bell = Arc::new(Bell::new().unwrap());
-        let mut client = Client::new(directory.path().join("none"), bell, at(0));
-        let mut watches = Watches::default();
-        let kept = directory.path().to_owned();
-        let mut objects = PodObjects::new(Arc::default(), kept);
+        let (mut objects, mut watches, mut client) = begun(directory.path());
         let watched =
             |watches: &Watches<Watched>| watches.has(&Watched::Services("jobs".to_owned()));
         let (jobs, other) = ([pod_in("jobs")], [pod_in("other")]);

@@ -82,6 +82,8 @@ struct Sent {
 pub struct Registration {
     name: String,
     known: Known,
+    /// The Node as the watch showed it last before the node was registered. An answer may come after a later version.
+    ahead: Option<Value>,
     sent: Option<Sent>,
     at: Moment,
     back_off: BackOff,
@@ -95,6 +97,7 @@ impl Registration {
         Self {
             name: name.to_owned(),
             known: Known::Nothing,
+            ahead: None,
             sent: None,
             at: Moment::default(),
             back_off: BackOff::default(),
@@ -241,12 +244,23 @@ impl Registration {
             _ => &Value::Null,
         };
         self.events.extend(transitions(before, &sent.status));
+        // The watch may have shown a later version than that of the answer.
+        let node = match old {
+            Known::Node { node: later, .. } if is_older(&node, &later) => later,
+            _ => node,
+        };
         self.known = Known::Node {
             node,
             is_registered: true,
         };
         self.reports.sent(now, sent.is_change, random);
         self.rest(now, random);
+        let uid = self.uid().map(str::to_owned);
+        let ahead = self.ahead.take();
+        if let Some(ahead) = ahead.filter(|node| node["metadata"]["uid"].as_str() == uid.as_deref())
+        {
+            self.observed(now, Some(&ahead));
+        }
     }
 
     fn error(&self, code: u16, message: &str) -> Result<(), NodeError> {
@@ -265,9 +279,10 @@ impl Registration {
     }
 
     /// Takes what the watch of the Node shows: the Node, or `None` after its deletion. An older version than the one that
-    /// is known is left out, and so is everything before the node is registered.
+    /// is known is left out. What is shown before the node is registered waits for that.
     pub fn observed(&mut self, now: Moment, seen: Option<&Value>) {
         let Some(known) = self.node() else {
+            self.ahead = seen.cloned();
             return;
         };
         let Some(seen) = seen else {

@@ -343,3 +343,30 @@ fn errors_say_what_the_credentials_must_be() {
         Err(NodeError::Refused { code: 422, .. })
     ));
 }
+
+/// The answer to the registration comes after what the watch has shown of it.
+#[test]
+fn what_the_watch_shows_before_the_answer_is_not_lost() {
+    for (uid, version, is_seen) in [("u", "2", true), ("u", "0", false), ("old", "2", false)] {
+        let mut link = Link::new("2026-01-01T00:00:00Z");
+        link.request();
+        let labels = json!({"disk": "ssd"});
+        let seen = json!({"metadata": {"uid": uid, "resourceVersion": version, "labels": labels}});
+        link.registration.observed(link.now, Some(&seen));
+        assert_eq!(link.registration.node(), None);
+        link.take(1);
+        let node = link.registration.node().unwrap();
+        let is_labelled = node["metadata"]["labels"]["disk"] == "ssd";
+        assert_eq!(is_labelled, is_seen, "{uid} {version}");
+    }
+    let mut link = Link::registered("2026-01-01T00:00:00Z");
+    link.pass(6 * 60 * SECOND);
+    link.request();
+    let mut seen = link.registration.node().unwrap().clone();
+    seen["metadata"]["resourceVersion"] = "9".into();
+    seen["metadata"]["labels"] = json!({"disk": "ssd"});
+    link.registration.observed(link.now, Some(&seen));
+    link.take(3);
+    let node = link.registration.node().unwrap();
+    assert_eq!(node["metadata"]["labels"]["disk"], "ssd");
+}

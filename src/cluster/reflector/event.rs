@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::trouble::BadAnswer;
+use super::trouble::{BadAnswer, NO_RELATIONSHIP};
 
 /// Annotation of the bookmark after which a watch has sent every object that was there when it began.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -153,10 +153,16 @@ impl Refusal {
         self.is_expired || self.is_too_large
     }
 
+    /// True if a plain list may be answered although a watch with an initial list is refused: the API server has none, or its
+    /// etcd is too old for them.
+    pub(super) fn is_of_the_watch_list(&self) -> bool {
+        !matches!(self.code, 401 | 403 | 429) && !self.has_lost_the_version()
+    }
+
     /// True if the authorizer does not know yet that a pod of the node refers to the object. It follows the API
     /// server's own watch, so it is behind for some milliseconds after a binding, and longer after a start.
     pub(super) fn is_of_a_late_authorizer(&self) -> bool {
-        self.message.contains("no relationship found")
+        self.message.contains(NO_RELATIONSHIP)
     }
 }
 

@@ -299,6 +299,38 @@ fn the_pages_of_a_list_are_one_list() {
     assert_eq!(caller.request_in_short(), WATCH_FROM_5);
 }
 
+/// With an etcd that is too old for it a WatchList ends with 500, as was seen of etcd 3.4.
+#[test]
+fn a_watch_list_that_fails_is_a_list_unless_a_list_would_fail_too() {
+    for (code, is_listed) in [
+        (400, true),
+        (500, true),
+        (403, false),
+        (401, false),
+        (429, false),
+    ] {
+        let mut caller = Caller::new(Selection::pods_of_node("node1"));
+        caller.request();
+        caller.refuse(code, None, "a watch stream was requested");
+        let is_at_once = caller.asked.is_some();
+        assert_eq!(is_at_once, is_listed, "{code}");
+        if is_listed {
+            assert_eq!(caller.request_in_short(), "limit=500&resourceVersion=0");
+            caller.refuse(500, None, "etcd is away");
+            assert_eq!(caller.troubles.len(), 1);
+            assert_eq!(caller.wait(), 800);
+        }
+    }
+    // The error may come as the first event, as it does from a real API server with etcd 3.4.
+    let mut caller = Caller::new(Selection::pods_of_node("node1"));
+    caller.request();
+    caller.step(Input::Opened);
+    caller.line(
+        &json!({"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "RequestWatchProgress"}}),
+    );
+    assert_eq!(caller.request_in_short(), "limit=500&resourceVersion=0");
+}
+
 #[test]
 fn a_token_that_has_expired_begins_the_list_anew() {
     let mut caller = Caller::new(Selection::pods_of_node("node1"));
@@ -370,6 +402,11 @@ fn other_refusals_have_a_back_off_and_read_the_list_again() {
     for (code, waited) in [(401, 800), (500, 1600), (503, 3200)] {
         caller.request();
         caller.refuse(code, None, "a proxy's page");
+        // A list may be answered, and is refused here too.
+        if caller.asked.is_some() {
+            caller.request();
+            caller.refuse(code, None, "a proxy's page");
+        }
         assert_eq!(caller.wait(), waited);
     }
     assert_eq!(caller.request_in_short(), WATCH_LIST_FROM_5);

@@ -39,7 +39,7 @@ pub enum Trouble {
         limit: Duration,
     },
     /// The API server refused the request, or ended the watch with an error.
-    #[error("the API server refuses {collection} with status {code}: {message}{}", way_out(*code, *reader))]
+    #[error("the API server refuses {collection} with status {code}: {message}{}", way_out(*code, *reader, message))]
     Refused {
         /// Path of the collection.
         collection: String,
@@ -104,9 +104,15 @@ pub enum Trouble {
     },
 }
 
+/// The authorizer's words about an object that no pod of the node refers to, as far as it knows.
+pub(super) const NO_RELATIONSHIP: &str = "no relationship found";
+
 /// Returns what to do about a refusal, if the credentials are the cause.
-fn way_out(code: u16, reader: Reader) -> &'static str {
+fn way_out(code: u16, reader: Reader, message: &str) -> &'static str {
     match (code, reader) {
+        (403, Reader::Node) if message.contains(NO_RELATIONSHIP) => {
+            "; this passes when the API server knows the node's pods, and stays if none of them uses the object"
+        }
         (401, _) => "; renew the client certificate or the token that the kubeconfig names",
         (403, Reader::Node) => {
             "; the kubeconfig must have the credentials of system:node:NAME, with the name of this node"

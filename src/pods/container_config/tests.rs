@@ -25,6 +25,8 @@ fn build_with(
         pod,
         objects: &ObjectSet::default(),
         allocatable: Default::default(),
+        node_name: "edge",
+        node_labels: &Default::default(),
         claims: Path::new("/claims"),
     };
     let volumes = Volumes::new().set_up(&context, Path::new("/pods/u1"));

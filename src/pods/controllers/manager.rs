@@ -165,6 +165,8 @@ struct Manager {
     wait_for_others: BTreeSet<WorkloadKey>,
     /// The images that each workload needs ahead.
     image_keys: HashMap<WorkloadKey, Vec<String>>,
+    /// The labels of the node at the last look; None if they were not known.
+    labels: Option<BTreeMap<String, String>>,
     /// Version of the change feed up to which changes have been read.
     seen: u64,
     /// The newest version at which a ready pod waits for the table of services.
@@ -199,6 +201,7 @@ impl Manager {
             wakes: Wakes::default(),
             wait_for_others: BTreeSet::new(),
             image_keys: HashMap::new(),
+            labels: None,
             seen: 0,
             table_version: None,
             is_complete: false,
@@ -270,6 +273,11 @@ impl Manager {
             let is_scheduled = |key: &&WorkloadKey| key.kind == WorkloadKind::CronJob;
             let scheduled = self.wanted.keys().filter(is_scheduled);
             self.dirty.extend(scheduled.cloned());
+        }
+        let labels = self.deps.node.labels();
+        if self.labels != labels {
+            self.labels = labels;
+            self.mark_all();
         }
         // The thread may have been woken because images have come.
         self.dirty.extend(self.image_keys.keys().cloned());

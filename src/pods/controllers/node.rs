@@ -49,6 +49,12 @@ impl NodeView {
         self.images.retain(is_needed);
     }
 
+    /// Returns the labels of the node; None as long as they are not known.
+    pub(super) fn labels(&self) -> Option<BTreeMap<String, String>> {
+        let node = self.node.get();
+        (!node.awaits_labels).then_some(node.labels)
+    }
+
     fn admit(&self, pod: &Pod, taken: &Taken) -> Result<(), admission::Rejection> {
         let node = admission::Node {
             huge_pages: (self.huge_pages)(),
@@ -79,8 +85,10 @@ impl Node for NodeView {
         &self.name
     }
 
-    fn is_selected_by(&self, spec: &PodSpec) -> bool {
-        admission::is_selected(spec, &self.node.get())
+    fn is_selected_by(&self, spec: &PodSpec) -> Option<bool> {
+        let node = self.node.get();
+        let is_selected = admission::is_selected(spec, &node);
+        (is_selected || !node.awaits_labels).then_some(is_selected)
     }
 
     fn images(&self, key: &str, pod: &Value, now: Timestamp) -> ImagesState {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 
 pub use order::ShutdownGrace;
-use order::{Order, Subject, SubjectStage};
+use order::{Order, Subject, SubjectStage, is_of_last_group};
 use record::{CORDON, Cordon, SHUTDOWN, Shutdown};
 
 use crate::api::{Pod, PodRef};
@@ -108,7 +108,7 @@ pub struct DrainState {
     pub is_cordoned: bool,
     /// True while pods are to end.
     pub is_under_way: bool,
-    /// The pods that have not ended yet. Empty if no pod is to end.
+    /// The pods that have not ended yet, in the order in which they end. Empty if no pod is to end.
     pub left: Vec<PodRef>,
 }
 
@@ -283,14 +283,20 @@ impl Drain {
         let is_cordoned = state.cordon.is_some();
         drop(state);
         let ends = closed.is_some_and(|(closed, _)| closed.ends_pods());
-        let pods = if ends { self.pods() } else { Vec::new() };
-        let left = pods.iter().filter(|(_, s)| s.stage != SubjectStage::Ended);
         DrainState {
             closed,
             is_cordoned,
             is_under_way,
-            left: left.map(|(pod, _)| pod.reference()).collect(),
+            left: if ends { self.left() } else { Vec::new() },
         }
+    }
+
+    /// Returns the pods that have not ended yet, in the order in which a drain ends them.
+    pub fn left(&self) -> Vec<PodRef> {
+        let mut left = self.pods();
+        left.retain(|(_, subject)| subject.stage != SubjectStage::Ended);
+        left.sort_by_key(|(pod, subject)| (is_of_last_group(subject.priority), pod.reference()));
+        left.iter().map(|(pod, _)| pod.reference()).collect()
     }
 
     /// Returns a sentence about the order under which no pod starts; None if pods start.
@@ -515,9 +521,12 @@ mod tests {
             (self.drain, self.woken) = open(&self.layout);
         }
 
-        /// Runs a pod.
+        /// Runs the pod of the tests.
         fn run(&self) -> Arc<Pod> {
-            let pod = self.pod();
+            self.run_pod(self.pod())
+        }
+
+        fn run_pod(&self, pod: Arc<Pod>) -> Arc<Pod> {
             let Deps { pods, workers, .. } = &self.drain.deps;
             pods.set(pod.clone());
             workers.update(Update {
@@ -668,6 +677,20 @@ mod tests {
         wait("the thread to end", || node.drain.is_finished());
         evictions.ended(&pod, Moment::now());
         assert_eq!(evictions.due(Moment::now()), ["u".into()]);
+    }
+
+    /// A client that sees two pods gone at one look reports them in this order.
+    #[test]
+    fn critical_pods_are_the_last_of_those_that_are_left() {
+        let node = Node::new();
+        for (name, priority) in [("a", 2_000_000_000), ("c", 0), ("b", 1)] {
+            let spec = json!({"priority": priority});
+            node.run_pod(test_pods::pod(name).uid(name).spec(spec).arc());
+        }
+        let left = node.drain.left();
+        let names: Vec<_> = left.iter().map(|pod| &*pod.name).collect();
+        assert_eq!(names, ["b", "c", "a"]);
+        assert_eq!(node.drain.state().left, [], "nothing is to end");
     }
 
     /// The order is taken back while the mark of a pod is being written.

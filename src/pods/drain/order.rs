@@ -165,6 +165,11 @@ impl Order {
     }
 }
 
+/// True if a pod of this priority ends after the usual ones.
+pub fn is_of_last_group(priority: i32) -> bool {
+    priority >= SYSTEM_CRITICAL_PRIORITY
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

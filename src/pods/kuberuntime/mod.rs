@@ -43,6 +43,7 @@ use crate::engine::runtime::{
     ContainerConfig, ContainerId, ImageSpec, Runtime, RuntimeError, RuntimePodStatus, SandboxConfig,
 };
 use crate::net::network::etc_files::EtcFiles;
+use crate::pods::admission;
 use crate::pods::container_config::{self, DnsWarning, ImageVolumes, NodeFacts, ResourcePolicy};
 use crate::pods::objects::Objects;
 use crate::pods::volumes::{
@@ -61,6 +62,8 @@ pub struct KubeRuntime {
     volumes: Volumes,
     objects: Arc<Objects>,
     node: NodeFacts,
+    /// The node with its labels, by which volumes choose it.
+    labelled: Live<admission::Node>,
     resource_policy: Live<ResourcePolicy>,
     dns: NodeDns,
     services: Box<dyn ServiceVariables>,
@@ -84,11 +87,19 @@ impl KubeRuntime {
             volumes,
             objects,
             node,
+            labelled: Live::default(),
             resource_policy: Live::default(),
             dns: NodeDns::default(),
             services: Box::new(NoServices),
             layout,
         }
+    }
+
+    /// Sets the node with its labels.
+    #[must_use]
+    pub fn with_labels(mut self, node: Live<admission::Node>) -> Self {
+        self.labelled = node;
+        self
     }
 
     /// Sets the configured resolver and names of the cluster.
@@ -193,10 +204,13 @@ impl KubeRuntime {
     }
 
     fn with_context<T>(&self, pod: &Pod, f: impl FnOnce(&Context<'_>, &Path) -> T) -> T {
+        let node = self.labelled.get();
         let context = Context {
             pod,
             objects: &self.objects.of_pod(pod),
             allocatable: self.node.allocatable,
+            node_name: &node.name,
+            node_labels: &node.labels,
             claims: &self.layout.claims(),
         };
         f(&context, &self.layout.pod_data(pod.uid()))

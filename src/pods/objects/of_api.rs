@@ -112,8 +112,7 @@ impl ApiObjects {
     }
 }
 
-/// True if the API server is asked for objects of this kind. The claims of a cluster are not: they name volumes that
-/// podprobe cannot mount, so they count as missing.
+/// True if the API server is asked for objects of this kind.
 fn is_asked_for(key: &ObjectKey) -> bool {
     ObjectKind::OF_API.contains(&key.kind)
 }

@@ -49,6 +49,10 @@ enum EntryError {
 /// Upper limit in bytes of the header. A path has at most 4096 bytes, and JSON makes at most six bytes from each byte.
 const MAX_HEADER: u64 = 64 << 10;
 
+/// Number of files from which on the whole file system is synced once, in place of each file. A flash card takes 10 ms and
+/// more for a file.
+const MANY: usize = 64;
+
 #[derive(Serialize, Deserialize)]
 struct Header {
     version: u32,
@@ -179,7 +183,10 @@ impl LastGood {
     /// Turns staged content that was accepted into entries, and drops all other staged content.
     pub(super) fn commit<'f>(&mut self, accepted: impl Fn(&Path) -> Option<&'f Digest>) {
         let (mut kept, mut failed) = (false, false);
-        for (path, digest) in std::mem::take(&mut self.staged) {
+        let staged = std::mem::take(&mut self.staged);
+        let is_synced = staged.len() >= MANY && self.sync_file_system();
+        let sync = |file: File| if is_synced { Ok(()) } else { file.sync_all() };
+        for (path, digest) in staged {
             let temporary = self.temporary(&path);
             if accepted(&path) != Some(&digest) {
                 let _ = fs::remove_file(temporary);
@@ -187,7 +194,7 @@ impl LastGood {
             }
             let name = name(&path);
             match File::open(&temporary)
-                .and_then(|f| f.sync_all())
+                .and_then(sync)
                 .and_then(|()| rename_over(&temporary, &self.dir.join(&name)))
             {
                 Ok(()) => {
@@ -211,6 +218,11 @@ impl LastGood {
                 self.dir.display()
             ));
         }
+    }
+
+    /// Writes everything that is staged to the disk at once. Returns false if that failed.
+    fn sync_file_system(&self) -> bool {
+        File::open(&self.dir).is_ok_and(|dir| nix::unistd::syncfs(&dir).is_ok())
     }
 
     /// Removes the entries of all pod files that are not in `paths`.
@@ -308,6 +320,26 @@ mod tests {
         );
         assert_eq!(next.load(Path::new(FILE)).unwrap(), b"two\nlines");
         assert_eq!(next.take_lines(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn many_files_are_kept_like_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = LastGood::new(dir.path().into());
+        let paths: Vec<PathBuf> = (0..=MANY).map(|n| format!("/pods/{n}").into()).collect();
+        let bytes = |path: &Path| path.display().to_string().into_bytes();
+        let digests: HashMap<_, _> = paths.iter().map(|p| (p, sha256(&bytes(p)))).collect();
+        for path in &paths {
+            store.stage(path, digests[path], &bytes(path));
+        }
+        let refused = &paths[7];
+        store.commit(|path| digests.get(&path.to_owned()).filter(|_| path != refused));
+        assert_eq!(files(dir.path()).len(), MANY);
+        let mut next = LastGood::new(dir.path().into());
+        for path in &paths {
+            let expected = (path != refused).then(|| bytes(path));
+            assert_eq!(next.load(path), expected);
+        }
     }
 
     #[test]

@@ -65,11 +65,11 @@ impl Parts {
     /// pod's file goes.
     fn end_orphans(&mut self) {
         self.runtime.pods().iter().for_each(|r| self.end_orphan(r));
-        let with_data = std::mem::take(&mut self.pods_with_data);
+        let with_data = self.pods_with_data.take();
         let (wanted, left): (Vec<_>, Vec<_>) = with_data
             .into_iter()
             .partition(|uid| self.pods.get(uid).is_some());
-        self.pods_with_data = wanted;
+        self.pods_with_data.replace(wanted);
         for uid in left {
             self.end_orphan(&RuntimePodStatus {
                 uid,

@@ -150,11 +150,11 @@ impl Parts {
             }
             let granted = self.pods.granted(pod.uid());
             let asks = granted.as_ref().unwrap_or(&pod);
-            match admission::admit(asks, &node, &room.beside_older_versions(&pod)) {
-                Err(why) if !why.is_temporary() => self.reject(&pod, &why),
+            match self.check(asks, &node, &room.beside_older_versions(&pod)) {
+                Err(why) if !why.is_temporary() && !self.runs(pod.uid()) => self.reject(&pod, &why),
                 Err(why) if !self.runs(pod.uid()) => {
                     // For the pods behind this one, the room that it is about to get counts as used.
-                    match admission::admit(asks, &node, &room.staying) {
+                    match self.check(asks, &node, &room.staying) {
                         Ok(()) => {
                             room.take(asks);
                             self.keep_waiting(&pod, &why);
@@ -167,6 +167,17 @@ impl Parts {
                     self.start(pod);
                 }
             }
+        }
+    }
+
+    /// Checks whether the node admits the pod. The choice of nodes of a pod that had its place does not count: it holds when
+    /// a pod is scheduled, and is ignored during its execution.
+    fn check(&self, pod: &Pod, node: &Node, taken: &Taken) -> Result<(), Rejection> {
+        match admission::admit(pod, node, taken) {
+            Err(why) if why.is_of_selector() && self.had_its_place(pod.uid()) => {
+                admission::admit(&admission::without_selector(pod), node, taken)
+            }
+            checked => checked,
         }
     }
 
@@ -283,12 +294,13 @@ impl Parts {
         self.refuse(pod, PodPhase::Pending, why, why.held_back_text());
     }
 
-    /// kubelet-probes 5.3 "Reject": rejects a pod. A pod that lacks room is tried again, unless it comes from the API
-    /// server. Any other pod is not tried again until its file changes or the daemon is restarted.
+    /// kubelet-probes 5.3 "Reject": rejects a pod. A pod that lacks room or selects other nodes is tried again, unless it comes
+    /// from the API server. Any other pod is not tried again until its file changes or the daemon is restarted.
     pub(super) fn reject(&self, pod: &Pod, why: &Rejection) {
         self.tell(pod, why);
         self.refuse(pod, PodPhase::Failed, why, why.text());
-        if !why.is_temporary() || is_rejected_for_good(pod) {
+        let is_tried_again = why.is_temporary() || why.is_of_selector();
+        if !is_tried_again || is_rejected_for_good(pod) {
             self.places.borrow_mut().forget(pod.uid());
         }
     }
@@ -335,6 +347,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::sysctls::SysctlAllowlist;
     use crate::api::test_pods;
     use crate::engine::runtime::RuntimeState;
     use crate::engine::runtime::fake::runtime_container_status;
@@ -696,17 +709,81 @@ mod tests {
         h.expect("runs", Phase::Sync);
     }
 
-    /// A pod that was rejected for its node selector waits for a change of its file or a restart of the daemon. Node
-    /// labels and similar facts come from the configuration, which is read at the start.
+    fn wants_ssd() -> Arc<Pod> {
+        let selects = json!({"nodeSelector": {"disk": "ssd"}, "containers": [{"name": "c"}]});
+        test_pods::pod("picky").uid("picky").spec(selects).arc()
+    }
+
+    fn has_ssd(node: &mut Node) {
+        node.labels = [("disk".to_owned(), "ssd".to_owned())].into();
+    }
+
+    /// In a cluster the labels change while the daemon runs.
+    #[test]
+    fn a_pod_rejected_for_its_selector_starts_when_the_node_gets_the_label() {
+        let mut h = harness();
+        h.open();
+        add(&h, &[wants_ssd()]);
+        shows(&h, "picky", PodPhase::Failed, "NodeAffinity");
+        h.parts.handle_sync_tick(Moment::now());
+        starts_not(&h, "picky");
+        h.node(has_ssd);
+        h.parts.handle_sync_tick(Moment::now());
+        h.expect("picky", Phase::Sync);
+    }
+
+    /// A daemon that is started again finds the pod running, and the label gone.
+    #[test]
+    fn a_pod_that_runs_is_rejected_for_nothing() {
+        let mut h = harness();
+        h.open();
+        let runs = |uid: &str| {
+            let running = RuntimePodStatus {
+                uid: uid.into(),
+                containers: vec![runtime_container_status("c", "1", RuntimeState::Running, 0)],
+                ..RuntimePodStatus::default()
+            };
+            h.runtime.pods.lock().unwrap().push(Arc::new(running));
+        };
+        runs("picky");
+        add(&h, &[wants_ssd()]);
+        h.expect("picky", Phase::Sync);
+        let sysctls = json!([{"name": "kernel.other", "value": "1"}]);
+        let spec = json!({"securityContext": {"sysctls": sysctls}, "containers": [{"name": "c"}]});
+        let tuned = test_pods::pod("tuned").uid("tuned").spec(spec).arc();
+        runs("tuned");
+        add(&h, &[tuned]);
+        h.expect("tuned", Phase::Sync);
+    }
+
+    /// A pod that had its place, and runs no more, is rejected for what the node lacks.
+    #[test]
+    fn only_the_selector_of_a_pod_that_had_its_place_does_not_count() {
+        let mut h = harness();
+        h.open();
+        let picky = wants_ssd();
+        let status = PodStatus {
+            phase: PodPhase::Running,
+            ..PodStatus::default()
+        };
+        h.parts.statuses.set(&picky, status);
+        h.node(|node| node.max_pods = 0);
+        add(&h, std::slice::from_ref(&picky));
+        shows(&h, "picky", PodPhase::Failed, "OutOfpods");
+    }
+
+    /// A pod with a forbidden kernel parameter waits for a change of its file or a restart of the daemon.
     #[test]
     fn a_pod_rejected_for_another_reason_waits_for_its_file_or_a_restart() {
         let mut h = harness();
         h.open();
-        let selects = json!({"nodeSelector": {"disk": "ssd"}, "containers": [{"name": "c"}]});
-        let picky = test_pods::pod("picky").uid("picky").spec(selects).arc();
+        let sysctls = json!([{"name": "net.core.somaxconn", "value": "1"}]);
+        let spec = json!({"securityContext": {"sysctls": sysctls}, "containers": [{"name": "c"}]});
+        let picky = test_pods::pod("picky").uid("picky").spec(spec).arc();
         add(&h, std::slice::from_ref(&picky));
-        shows(&h, "picky", PodPhase::Failed, "NodeAffinity");
-        h.node(|node| node.labels = [("disk".to_owned(), "ssd".to_owned())].into());
+        shows(&h, "picky", PodPhase::Failed, "SysctlForbidden");
+        let allowed = SysctlAllowlist::new((6, 1), &["net.core.*".to_owned()]).unwrap();
+        h.node(|node| node.sysctls = allowed);
         h.parts.handle_sync_tick(Moment::now());
         starts_not(&h, "picky");
         // the next daemon adds the pod again

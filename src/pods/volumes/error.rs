@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
+use crate::api::claimed_volume::NoVolume;
 use crate::api::field::aggregate;
 use crate::api::field_ref::FieldRefError;
 use crate::api::objects::NoObject;
@@ -150,6 +151,14 @@ pub enum ContentError {
     /// There is no object.
     #[error(transparent)]
     NoObject(#[from] NoObject),
+    /// The claim gives no volume.
+    #[error("error processing PVC {claim}: {cause}")]
+    NoVolume {
+        /// Namespace and name of the claim.
+        claim: String,
+        /// The reason.
+        cause: NoVolume,
+    },
     /// There is no token of the pod's service account.
     #[error(transparent)]
     NoToken(#[from] NoToken),

@@ -65,7 +65,7 @@ fn type_rule(type_: &str) -> Option<TypeRule> {
 }
 
 /// Checks that the file has the right type. Creates a missing file if its type requires this.
-fn check(host_path: &HostPath) -> Result<(), HostPathError> {
+pub(super) fn check(host_path: &HostPath) -> Result<(), HostPathError> {
     let (path, type_) = (host_path.on_node().into_owned(), &host_path.type_);
     let rule = type_rule(type_).ok_or_else(|| HostPathError::UnknownType(type_.clone()))?;
     let found = match fs::metadata(&path) {

@@ -25,6 +25,7 @@ mod projected;
 mod secret;
 mod usage;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -53,6 +54,10 @@ pub struct Context<'a> {
     pub objects: &'a ObjectSet,
     /// The node's resources, for the limits in a downwardAPI volume.
     pub allocatable: Allocatable,
+    /// The name of the node.
+    pub node_name: &'a str,
+    /// The labels of the node, by which the volume of a claim chooses its nodes.
+    pub node_labels: &'a BTreeMap<String, String>,
     /// The directory that has the directories of all claims.
     pub claims: &'a Path,
 }
@@ -117,6 +122,8 @@ pub struct SetUp {
     pub source: PathBuf,
     /// The tmpfs that the sandbox first mounts at `source`, if there is one.
     pub tmpfs: Option<Tmpfs>,
+    /// True if the files stay as they are although volumes of this type are given to the pod's `fsGroup`.
+    pub keeps_group: bool,
     /// The reason why no new sandbox may use the volume yet. A running sandbox is not ended for this reason.
     pub missing: Option<ContentError>,
 }
@@ -127,6 +134,7 @@ impl SetUp {
         Self {
             source,
             tmpfs: None,
+            keeps_group: false,
             missing: None,
         }
     }

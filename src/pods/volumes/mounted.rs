@@ -62,7 +62,7 @@ impl MountedVolumes {
         if t.is_read_only(volume) {
             self.read_only.insert(name.clone());
         }
-        if t.takes_group(volume) {
+        if t.takes_group(volume) && !ready.keeps_group {
             self.of_group.push(name.clone());
         }
         let missing = ready.missing.map(|cause| (name.clone(), cause));

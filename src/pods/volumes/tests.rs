@@ -30,6 +30,8 @@ fn set_up_with(
         pod,
         objects,
         allocatable: Allocatable::default(),
+        node_name: "edge",
+        node_labels: &Default::default(),
         claims: &dir.join("claims"),
     };
     volumes.set_up(&context, dir)

@@ -1,7 +1,7 @@
 //! The progress of a rollout and its deadline (deployment/progress.go; workloads 3.13, 3.22).
 //!
-//! Invariants: the deadline counts from the last progress. Time in which images are pulled does not count. A deadline
-//! that has passed stops nothing.
+//! Invariants: the deadline counts from the last progress. Time in which images are pulled, or in which the node takes
+//! no pods, does not count. A deadline that has passed stops nothing.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Sync<'_> {
     /// Brings the status up to date after a step of a rollout, and sees whether the rollout gets on
     /// (syncRolloutStatus).
     pub(super) fn end_of_rollout(&mut self) {
-        self.leave_out_pulls();
+        self.leave_out_waits();
         let mut status = self.calculate_status();
         if self.has_deadline() && !self.was_rolled_out(&status) {
             self.judge_progress(&mut status);
@@ -75,6 +75,7 @@ impl Sync<'_> {
         match self.state.status.reason(PROGRESSING) {
             NEW_SET_AVAILABLE => false,
             TIMED_OUT => true,
+            _ if self.input.node.is_closed => false,
             _ => self
                 .deadline()
                 .is_some_and(|deadline| deadline < self.input.now),
@@ -103,15 +104,21 @@ impl Sync<'_> {
         }
     }
 
-    /// Leaves the time of pulls out of the deadline: moves the time of the last progress on by as much.
-    fn leave_out_pulls(&mut self) {
+    /// Leaves the time of pulls, and the time in which the node takes no pods, out of the deadline: moves the time of the
+    /// last progress on by as much.
+    fn leave_out_waits(&mut self) {
         let now = self.input.now;
         let clock = self.state.pull;
         self.state.pull = match (&self.input.node.images, clock) {
             _ if self.state.status.reason(PROGRESSING) == NEW_SET_AVAILABLE => None,
+            _ if self.input.node.is_closed => Some(PullClock::LeftOutUntil(match clock {
+                Some(PullClock::LeftOutUntil(until)) => self.leave_out(until, Some(now)),
+                Some(PullClock::Failed) | None => whole_seconds(now),
+            })),
             (ImagesState::Ready, None) => None,
             (ImagesState::Ready, Some(_)) => {
-                // Images that have come are progress in themselves: the pods have the whole deadline from now on.
+                // Images that have come, and a node that takes pods again, are progress in themselves: the pods have the
+                // whole deadline from now on.
                 self.move_last_progress(|_| now);
                 None
             }

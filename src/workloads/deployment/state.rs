@@ -34,7 +34,8 @@ pub struct DeploymentState {
     /// Name of the set that the condition Progressing is about: the new set of the last step that had one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rollout_of: Option<String>,
-    /// Time up to which a pull of the new set's images is left out of the progress deadline.
+    /// Time up to which pulls of the new set's images, and times without pods on the node, are left out of the progress
+    /// deadline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pull: Option<PullClock>,
     /// Value of the rollback annotation that was obeyed.
@@ -87,11 +88,12 @@ impl SetRecord {
     }
 }
 
-/// How far pulls of the new set's images have been left out of the progress deadline.
+/// How far pulls of the new set's images, and times in which the node takes no pods, have been left out of the progress
+/// deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum PullClock {
-    /// Pulls are under way. All time up to here is left out.
+    /// Pulls are under way, or the node takes no pods. All time up to here is left out.
     LeftOutUntil(Timestamp),
     /// The last pull failed. The time until the next one counts.
     Failed,

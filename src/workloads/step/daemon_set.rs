@@ -33,9 +33,12 @@ impl Stepping<'_> {
         let images_ready = self.images_of_newest(&record.state.revisions, &pods, &mut step, |_| {});
         let blocked = self.held_port(&spec.template.written.value()["spec"]);
         let fit = match self.world.node.is_selected_by(&spec.template.spec) {
-            true => NodeFit::Runs,
-            false => NodeFit::Leaves {
+            Some(true) => NodeFit::Runs,
+            Some(false) => NodeFit::Leaves {
                 reason: "nodeName, nodeSelector or node affinity does not match",
+            },
+            None => NodeFit::Stays {
+                reason: "the labels of the node in the cluster are not known yet",
             },
         };
         let output = daemon_set::step(&DaemonSetInput {

@@ -155,6 +155,7 @@ impl Stepping<'_> {
         if is_rolling && !spec.paused {
             self.ask_node(spec, &old, &mut looked);
         }
+        looked.node.is_closed = !self.world.node.takes_pods();
         looked
     }
 
@@ -191,6 +192,7 @@ impl Stepping<'_> {
                     progressed_at: None,
                 },
             },
+            ..NodeFacts::default()
         };
     }
 

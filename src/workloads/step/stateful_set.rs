@@ -137,6 +137,7 @@ impl Stepping<'_> {
             name_of(claim)?,
         );
         let content = PersistentVolumeClaim {
+            volume: None,
             labels: labels.unwrap_or_default(),
         };
         let content = ObjectContent::PersistentVolumeClaim(Arc::new(content));

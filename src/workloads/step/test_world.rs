@@ -25,7 +25,7 @@ pub(crate) struct FakeNode {
     uids: Cell<u32>,
     pub(crate) images: RefCell<ImagesState>,
     pub(crate) room: RefCell<Room>,
-    pub(crate) is_selected: Cell<bool>,
+    pub(crate) is_selected: Cell<Option<bool>>,
     pub(crate) takes_pods: Cell<bool>,
     /// Names of pods that no workload of the test has.
     pub(crate) other_pods: RefCell<BTreeSet<String>>,
@@ -38,7 +38,7 @@ impl Default for FakeNode {
             uids: Cell::new(0),
             images: RefCell::new(ImagesState::Ready),
             room: RefCell::new(Room::Beside),
-            is_selected: Cell::new(true),
+            is_selected: Cell::new(Some(true)),
             takes_pods: Cell::new(true),
             other_pods: RefCell::default(),
         }
@@ -49,7 +49,7 @@ impl Node for FakeNode {
     fn name(&self) -> &str {
         "edge"
     }
-    fn is_selected_by(&self, _: &PodSpec) -> bool {
+    fn is_selected_by(&self, _: &PodSpec) -> Option<bool> {
         self.is_selected.get()
     }
     fn images(&self, _: &str, _: &Value, _: Timestamp) -> ImagesState {

@@ -396,7 +396,12 @@ fn a_daemon_set_has_one_pod_and_replaces_it_in_its_place() {
     world.remove_deleted();
     world.settle();
     assert_eq!(world.count("i:2").0, 1);
-    world.node.is_selected.set(false);
+    // Labels that are not known yet cost no pod.
+    world.node.is_selected.set(None);
+    world.settle();
+    world.remove_deleted();
+    assert_eq!(world.count("i:2").0, 1);
+    world.node.is_selected.set(Some(false));
     world.settle();
     world.remove_deleted();
     world.settle();
@@ -499,6 +504,26 @@ fn a_cron_job_runs_at_its_times_and_by_hand_and_keeps_one() {
     world.remove_deleted();
     world.settle();
     assert_eq!(jobs(&world), 1);
+}
+
+/// After a night on a drained node the new version stays, and has its whole time.
+#[test]
+fn a_drain_in_the_middle_of_a_rollout_rolls_nothing_back() {
+    let mut world = rolled_out(1);
+    world.settings.on_progress_deadline = OnDeadline::Rollback;
+    world.edit(deployment(1, "i:2"));
+    world.settle();
+    world.node.takes_pods.set(false);
+    world.settle();
+    for _ in 0..3 {
+        world.pass(700);
+        world.settle();
+    }
+    world.node.takes_pods.set(true);
+    world.settle();
+    world.pass(599);
+    world.settle();
+    assert_eq!((world.count("i:1"), world.count("i:2")), ((1, 1), (1, 0)));
 }
 
 /// After a night on a drained node one Job is made, and not one for each minute of it.

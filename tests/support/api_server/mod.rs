@@ -226,7 +226,7 @@ impl Server {
                 [
                     "namespaces",
                     namespace,
-                    resource @ ("configmaps" | "secrets"),
+                    resource @ ("configmaps" | "secrets" | "persistentvolumeclaims"),
                     name,
                 ],
             ) => {
@@ -238,6 +238,12 @@ impl Server {
             }
             ("GET", ["namespaces", namespace, resource, name]) => {
                 found(store, &key(resource, namespace, name))
+            }
+            ("GET", ["persistentvolumes", name]) => {
+                let pods: Vec<_> = store.of("pods").map(|(_, pod)| pod).collect();
+                let claims = store.of("persistentvolumeclaims").map(|(_, claim)| claim);
+                rules::read_volume_by_node(&pods, claims, name)?;
+                found(store, &key("persistentvolumes", "", name))
             }
             ("GET", [resource, name]) => found(store, &key(resource, "", name)),
             ("POST", ["nodes"]) => create(store, &key("nodes", "", name_of(&asked.body)), asked),
@@ -348,6 +354,7 @@ impl Server {
                 "pods is forbidden: a node reads its own pods".to_owned(),
             ));
         }
+        rules::only_one_by_one(resource)?;
         if let ("configmaps" | "secrets", Some(namespace)) = (resource, namespace) {
             let name = field.as_ref().filter(|(field, _)| field == "metadata.name");
             let name = name.map(|(_, name)| name.as_str());
@@ -704,6 +711,23 @@ impl ApiServer {
         let stored = self.store().put(&key, object);
         self.server.ring();
         stored
+    }
+
+    /// Changes an object, as a person or a controller does.
+    pub(crate) fn edit(
+        &self,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        edit: impl FnOnce(&mut Value),
+    ) {
+        let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
+        let mut store = self.store();
+        let mut object = store.get(&key).cloned().unwrap();
+        edit(&mut object);
+        store.put(&key, object);
+        drop(store);
+        self.server.ring();
     }
 
     /// Removes an object at once.

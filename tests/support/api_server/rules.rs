@@ -122,6 +122,7 @@ pub(super) fn mirror_pod(node: &Value, pod: &Value) -> Result<(), Refusal> {
 fn refers(value: &Value, resource: &str, name: &str) -> bool {
     let (kinds, fields): (&[&str], &[&str]) = match resource {
         "configmaps" => (&["configMap", "configMapRef", "configMapKeyRef"], &["name"]),
+        "persistentvolumeclaims" => (&["persistentVolumeClaim"], &["claimName"]),
         _ => (
             &["secret", "secretRef", "secretKeyRef", "imagePullSecrets"],
             &["name", "secretName"],
@@ -192,6 +193,46 @@ pub(super) fn read_by_node<'p>(
             403,
             format!(
                 "{resource} \"{name}\" is forbidden: no relationship found between node 'edge' and this object"
+            ),
+        )),
+    }
+}
+
+/// Refuses a list or a watch of objects that a node reads one by one.
+pub(super) fn only_one_by_one(resource: &str) -> Result<(), Refusal> {
+    match resource {
+        "persistentvolumeclaims" | "persistentvolumes" => Err((
+            403,
+            format!(
+                "{resource} is forbidden: User \"system:node:edge\" cannot watch resource \"{resource}\" in API group \"\": \
+                 can only get individual resources of this type"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that a node may read a volume: one of its pods has a claim that is bound to it.
+pub(super) fn read_volume_by_node<'p>(
+    pods: &[&'p Value],
+    mut claims: impl Iterator<Item = &'p Value>,
+    name: &str,
+) -> Result<(), Refusal> {
+    let is_used = |claim: &Value| {
+        let metadata = &claim["metadata"];
+        let (namespace, claim) = (metadata["namespace"].as_str(), metadata["name"].as_str());
+        let (Some(namespace), Some(claim)) = (namespace, claim) else {
+            return false;
+        };
+        let pods = pods.iter().copied();
+        read_by_node(pods, "persistentvolumeclaims", namespace, Some(claim)).is_ok()
+    };
+    match claims.any(|claim| claim["spec"]["volumeName"] == name && is_used(claim)) {
+        true => Ok(()),
+        false => Err((
+            403,
+            format!(
+                "persistentvolumes \"{name}\" is forbidden: no relationship found between node 'edge' and this object"
             ),
         )),
     }

@@ -141,6 +141,7 @@ fn node() -> admission::Node {
     admission::Node {
         name: "n".into(),
         labels: Default::default(),
+        awaits_labels: false,
         cpu_milli: 2000,
         memory: 1 << 30,
         huge_pages: Default::default(),

@@ -171,6 +171,7 @@ impl Model {
                 },
                 _ => ImagesState::Ready,
             },
+            is_closed: self.random.below(8) == 0,
         };
     }
 

@@ -220,6 +220,44 @@ fn a_failed_pull_is_told_and_the_deadline_goes_on() {
 }
 
 #[test]
+fn a_node_that_takes_no_pods_makes_no_rollout_late() {
+    let mut world = edited(File::default());
+    world.settle();
+    world.pass(500);
+    world.node.is_closed = true;
+    world.settle();
+    for _ in 0..3 {
+        world.pass(601);
+        world.settle();
+        check_late(&world, false);
+    }
+    // The pods have the whole deadline afterwards.
+    world.node.is_closed = false;
+    world.settle();
+    world.pass(600);
+    world.settle();
+    check_late(&world, false);
+    world.pass(1);
+    world.settle();
+    check_late(&world, true);
+}
+
+/// The first look at a closed node may come after the deadline.
+#[test]
+fn a_node_that_was_closed_before_the_deadline_is_looked_at_later() {
+    let mut world = edited(File::default());
+    world.settle();
+    world.node.is_closed = true;
+    world.pass(1000);
+    world.settle();
+    check_late(&world, false);
+    world.node.is_closed = false;
+    world.pass(600);
+    world.settle();
+    check_late(&world, false);
+}
+
+#[test]
 fn without_a_deadline_a_failed_pull_is_told_all_the_same() {
     let mut world = edited(File {
         deadline: i32::MAX,
