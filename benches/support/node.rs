@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -103,13 +102,18 @@ impl Node {
             end: Some(end),
             _guard: guard,
         };
-        node.wait_for_socket();
+        node.wait_for_an_answer();
         node
     }
 
-    fn wait_for_socket(&self) {
-        wait_until("the daemon's socket", || {
-            UnixStream::connect(self.layout.socket()).is_ok() || !self.assert_alive()
+    /// Waits until the daemon answers. A connection alone says less: a process that a killed daemon was just starting
+    /// holds the old socket until it has become another program.
+    fn wait_for_an_answer(&self) {
+        wait_until("the daemon's first answer", || {
+            self.assert_alive();
+            Client::connect(self.layout.root())
+                .and_then(|mut client| client.version())
+                .is_ok()
         });
     }
 
@@ -130,7 +134,7 @@ impl Node {
     pub(crate) fn start_daemon(&mut self) {
         let (daemon, end) = self.start.daemon(&self.root);
         (self.daemon, self.end) = (daemon, Some(end));
-        self.wait_for_socket();
+        self.wait_for_an_answer();
     }
 
     /// Daemons run this program from the next one on, as after an upgrade.

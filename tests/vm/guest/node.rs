@@ -1,9 +1,9 @@
 //! The node under test: the daemon, its verbs, and what root can see of the containers.
 
-use std::cell::RefCell;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 use crate::case::until;
 use crate::sys;
@@ -17,7 +17,7 @@ const KILL: i32 = 9;
 
 #[derive(Default)]
 pub struct Node {
-    daemon: RefCell<Option<Child>>,
+    daemon: Mutex<Option<Child>>,
 }
 
 /// What a verb printed, and how it ended.
@@ -47,7 +47,7 @@ impl Node {
             .stderr(log.map_err(tell)?)
             .spawn()
             .map_err(tell)?;
-        *self.daemon.borrow_mut() = Some(child);
+        *self.daemon.lock().unwrap() = Some(child);
         until("the daemon's socket", || {
             self.ask(&["get", "pods"]).map(drop)
         })
@@ -63,7 +63,7 @@ impl Node {
     }
 
     fn end(&self, signal: i32) -> Result<(), String> {
-        let Some(mut child) = self.daemon.borrow_mut().take() else {
+        let Some(mut child) = self.daemon.lock().unwrap().take() else {
             return Ok(());
         };
         sys::signal(child.id(), signal).map_err(|e| format!("end the daemon: {e}"))?;

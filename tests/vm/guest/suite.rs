@@ -8,7 +8,9 @@ use crate::boot::say;
 use crate::case::{Not, Verdict};
 use crate::node::{ADDRESS, Node, command, log_length, logged_since};
 use crate::pods::{TOOLS, image, import, no_pods};
-use crate::{app_armor, cgroups, devices, network, roots, running, volumes, workloads};
+use crate::{
+    app_armor, cgroups, clock, devices, kills, network, roots, running, volumes, workloads,
+};
 
 type Case = (&'static str, fn(&Node) -> Verdict);
 
@@ -74,6 +76,8 @@ const CASES: &[Case] = &[
     ("app-armor-localhost", app_armor::localhost),
     ("daemon-ends-and-starts", running::daemon_ends_and_starts),
     ("daemon-is-killed", running::daemon_is_killed),
+    ("kills", kills::kills),
+    ("pods-over-jumps-of-the-clock", clock::pods_over_jumps),
     ("rollout", workloads::rollout),
     (
         "schedule-over-jumps-of-the-clock",

@@ -1,10 +1,11 @@
 //! Workloads: a rollout and a StatefulSet over kills of the daemon, and schedules over jumps of the machine's clock.
 
 use std::fs;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use crate::case::{Verdict, equal, until, within};
-use crate::node::{ADDRESS, Node, command, read};
+use crate::clock::{self, Clock};
+use crate::node::{ADDRESS, Node, read};
 use crate::pods::{Files, TOOLS};
 use crate::tools::get;
 
@@ -70,7 +71,7 @@ pub fn schedule_over_jumps_of_the_clock(node: &Node) -> Verdict {
 fn over_jumps(node: &Node) -> Verdict {
     let _ = fs::remove_file(RUNS);
     let mut files = Files::new(node);
-    set_clock("2027-03-10 10:00:30")?;
+    clock::set("2027-03-10 10:00:30")?;
     let job = format!(
         "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: half-hourly}}\nspec:\n  schedule: '*/30 * * * *'\n  timeZone: Etc/UTC\n\
          \x20 jobTemplate:\n    spec:\n      template:\n        spec:\n          restartPolicy: Never\n          containers:\n          - name: c\n\
@@ -92,17 +93,17 @@ fn over_jumps(node: &Node) -> Verdict {
         ("2027-03-10 11:59:58", 1, "after a year back"),
     ];
     for (time, more, what) in times {
-        set_clock(time)?;
+        clock::set(time)?;
         runs += more;
         wait_runs(what, runs)?;
     }
     // The daemon is not there at four scheduled times. It makes the last of them up, as soon as it trusts the clock: times that the last
     // daemon wrote are a year ahead of it, so that is five minutes after the boot.
     node.kill()?;
-    set_clock("2027-03-10 14:10:00")?;
+    clock::set("2027-03-10 14:10:00")?;
     node.start(&read("/etc/podprobe/config.json")?)?;
     wait_runs("after a time without the daemon", runs + 1)?;
-    set_clock("2027-03-10 14:29:58")?;
+    clock::set("2027-03-10 14:29:58")?;
     wait_runs("at the next time", runs + 2)?;
     Ok(files.end()?)
 }
@@ -115,25 +116,4 @@ fn wait_runs(what: &str, wanted: usize) -> Result<(), String> {
             runs => Err(format!("there are {runs}")),
         }
     })
-}
-
-fn set_clock(time: &str) -> Result<(), String> {
-    command(&["/bin/busybox", "date", "-u", "-s", time]).map(drop)
-}
-
-/// The machine's clock, and when it was read.
-struct Clock(SystemTime, Instant);
-
-impl Clock {
-    fn now() -> Self {
-        Self(SystemTime::now(), Instant::now())
-    }
-
-    /// Sets the clock to what it would be if nobody had set it.
-    fn restore(&self) -> Result<(), String> {
-        let time = self.0 + self.1.elapsed();
-        let seconds = time.duration_since(UNIX_EPOCH).map_err(|e| e.to_string())?;
-        let seconds = format!("@{}", seconds.as_secs());
-        command(&["/bin/busybox", "date", "-u", "-s", &seconds]).map(drop)
-    }
 }
