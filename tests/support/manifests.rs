@@ -124,6 +124,8 @@ enum Show {
     Exists(PathBuf),
     /// A path of the machine, text.
     NodeFile(PathBuf, String),
+    /// Words of a client verb, text of its output.
+    Says(Vec<String>, String),
     /// Text of `podprobe validate`.
     Validate(String),
     /// `validate` and the daemon refuse the file with that text, and no pod runs.
@@ -433,6 +435,10 @@ impl Seen<'_> {
                     .ok_or(format!("no {}", path.display()))
             }
             Show::NodeFile(path, text) => has(&read(&self.on_machine(path))?, text),
+            Show::Says(words, text) => {
+                let words: Vec<_> = words.iter().map(String::as_str).collect();
+                has(&self.verb(&words)?, text)
+            }
             Show::Validate(text) => has(&self.validate().1, text),
             Show::Refused(text) => self.refused(text),
         }
