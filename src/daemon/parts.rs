@@ -50,7 +50,7 @@ use crate::pods::sources::Outlet;
 use crate::pods::status::{KeptStatuses, conditions_of_others, is_of_ended};
 use crate::pods::sync_loop::Parts;
 use crate::pods::volumes::Volumes;
-use crate::pods::workers::{self, PodWorkers, Restarts, Syncer};
+use crate::pods::workers::{self, BegunStops, PodWorkers, Restarts, Syncer};
 
 /// The runtime that runs containers, with the networks and images of the containers.
 pub(super) struct Engine {
@@ -83,6 +83,7 @@ pub(super) struct Shared {
     pub(super) services: Published,
     pub(super) evictions: Arc<Evictions>,
     pub(super) restarts: Arc<Restarts>,
+    pub(super) stops: Arc<BegunStops>,
     pub(super) counted: Counted,
     /// True if the statuses of an earlier daemon were restored.
     pub(super) restored: bool,
@@ -115,6 +116,7 @@ impl Shared {
             services: Published::new().map_err(cannot("make the health checks of services"))?,
             evictions: Arc::new(evictions),
             restarts: Arc::default(),
+            stops: Arc::new(BegunStops::open(layout)),
             counted: Counted::default(),
             restored: has_statuses,
             started,
@@ -494,6 +496,7 @@ fn syncer(
         traffic: Arc::new(traffic),
         evictions: shared.evictions.clone(),
         restarts: shared.restarts.clone(),
+        stops: shared.stops.clone(),
         recorder: shared.pods.recorder.clone(),
         metrics: shared.counted.pods.clone(),
         pods: shared.pods.manager.clone(),

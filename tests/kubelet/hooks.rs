@@ -31,7 +31,12 @@ macro_rules! on_one {
     };
 }
 
-on_one![hooks_by_http, a_liveness_kill_runs_the_pre_stop_hook];
+on_one![
+    hooks_by_http,
+    a_liveness_kill_runs_the_pre_stop_hook,
+    a_stop_by_a_probe_goes_on_under_the_next_daemon,
+    a_grace_period_ends_also_when_daemons_are_killed_again_and_again,
+];
 
 /// A file that test and containers share.
 fn shared(node: &Node, name: &str) -> PathBuf {
@@ -388,5 +393,54 @@ fn a_liveness_kill_runs_the_pre_stop_hook(node: &Node) {
     fs::remove_file(&healthy).unwrap();
     wait_until("the restart", || day.starts("app").len() == 2);
     assert_eq!(read(node, "order"), "hook\nterm\n", "{}", day.log());
+    day.end();
+}
+
+fn a_stop_by_a_probe_goes_on_under_the_next_daemon(node: &Node) {
+    let mut day = Day::begin(node);
+    let healthy = shared(node, "healthy");
+    fs::write(&healthy, "").unwrap();
+    let ends_at_the_second_term = "trap 'echo term >>/starts/order; [ $(grep -c term /starts/order) = 1 ] || exit 0' TERM\n\
+        : >/starts/up\nwhile :; do sleep 0.05; done";
+    let hook = exec("echo hook >>/starts/order");
+    let hooks = json!({"preStop": hook});
+    let mut pod = hooked(&day, "app", ends_at_the_second_term, hooks);
+    pod["spec"]["containers"][0]["livenessProbe"] = json!({"exec": {"command": ["/bin/cat", "/starts/healthy"]},
+        "periodSeconds": 1, "failureThreshold": 1});
+    day.put("app", pod);
+    day.wait_ready("app");
+    wait_for_file(&day, "up");
+    fs::remove_file(&healthy).unwrap();
+    wait_until("the stop signal", || read(node, "order") == "hook\nterm\n");
+    day.kill9();
+    // The next daemon's probe finds nothing wrong.
+    fs::write(&healthy, "").unwrap();
+    day.start();
+    wait_until("the restart", || day.starts("app").len() == 2);
+    assert_eq!(read(node, "order"), "hook\nterm\nterm\n", "{}", day.log());
+    day.end();
+}
+
+fn a_grace_period_ends_also_when_daemons_are_killed_again_and_again(node: &Node) {
+    let mut day = Day::begin(node);
+    let heeds_nothing =
+        "trap 'echo term >>/starts/order' TERM\n: >/starts/up\nwhile :; do sleep 0.05; done";
+    let mut pod = day.pod("app", heeds_nothing, json!({}));
+    pod["spec"]["terminationGracePeriodSeconds"] = 4.into();
+    day.put("app", pod);
+    day.wait_ready("app");
+    wait_for_file(&day, "up");
+    day.delete("app");
+    let mut seen = String::new();
+    wait_until("the grace period to end", || {
+        let order = read(node, "order");
+        if order != seen {
+            seen = order;
+            day.kill9();
+            day.start();
+        }
+        day.processes().is_empty()
+    });
+    assert!(seen.lines().count() > 1, "{seen}{}", day.log());
     day.end();
 }

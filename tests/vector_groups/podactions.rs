@@ -164,6 +164,7 @@ fn case(case: &Case) -> Verdict {
         ended_before: &[],
         asked: &[],
         resized: &[],
+        begun: &[],
     });
     same("removals", 0, got.remove.len())?;
     // Who ends the pod ends each of its containers; whether some were to be ended by themselves too says nothing more.
@@ -337,6 +338,7 @@ fn restart_all(
         ended_before: &[],
         asked: &[],
         resized: &[],
+        begun: &[],
     });
     if let Some(expected) = case.expect_reset {
         same(

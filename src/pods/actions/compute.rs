@@ -269,6 +269,7 @@ mod tests {
                 ended_before: &[],
                 asked: &[],
                 resized: &[],
+                begun: &[],
             })
         };
         // The policy is Never, so no container stays and none starts. The whole pod is killed.
@@ -311,6 +312,7 @@ mod tests {
                 ended_before: &[],
                 asked: &[],
                 resized: &[],
+                begun: &[],
             })
         };
         assert_eq!(
@@ -348,6 +350,7 @@ mod tests {
                 ended_before: ended,
                 asked: &[],
                 resized: &[],
+                begun: &[],
             });
             actions.ephemeral_start
         };
@@ -376,6 +379,7 @@ mod tests {
             ended_before: &[],
             asked: &[],
             resized: &[],
+            begun: &[],
         });
         let removed: Vec<&str> = removed.remove.iter().map(|r| r.name.as_str()).collect();
         assert_eq!(removed, ["c"], "it goes on when all others start anew");

@@ -2,7 +2,7 @@
 //! last to the first. The first visited container that has a status shows how far the pod's initialisation has come.
 
 use super::pod_actions::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
-use super::restart::{RESIZE_RESTARTS, RESTART_REQUESTED, should_restart_after};
+use super::restart::{RESIZE_RESTARTS, RESTART_REQUESTED, STOP_GOES_ON, should_restart_after};
 use crate::api::Container;
 use crate::api::pod::RestartPolicy;
 use crate::engine::runtime::{RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
@@ -133,6 +133,9 @@ impl Walk<'_> {
         };
         if self.inputs.asked.contains(&status.id) {
             return self.restart(index, kill(RESTART_REQUESTED, KillReason::None));
+        }
+        if self.inputs.begun.contains(&status.id) {
+            return self.restart(index, kill(STOP_GOES_ON, KillReason::None));
         }
         if container.startup_probe.is_some() {
             match (self.inputs.startup)(&status.id) {

@@ -86,6 +86,8 @@ pub struct Inputs<'a> {
     pub asked: &'a [ContainerId],
     /// The instances that end because the next ones have other resources (8.13).
     pub resized: &'a [ContainerId],
+    /// The instances whose stop an earlier daemon has begun.
+    pub begun: &'a [ContainerId],
 }
 
 /// Makes the kill of one instance. `message` is the text of the Killing event.

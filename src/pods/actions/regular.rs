@@ -1,7 +1,7 @@
 //! Decides about the regular containers of an initialised pod (kubelet-probes 8.3 step 5).
 
 use super::pod_actions::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
-use super::restart::{RESIZE_RESTARTS, RESTART_REQUESTED, should_be_restarted};
+use super::restart::{RESIZE_RESTARTS, RESTART_REQUESTED, STOP_GOES_ON, should_be_restarted};
 use crate::api::Container;
 use crate::api::pod::RestartPolicy;
 use crate::engine::runtime::RuntimeState;
@@ -71,6 +71,8 @@ fn one(inputs: &Inputs, container: &Container) -> Decision {
         ("failed liveness probe", KillReason::LivenessProbe, restarts)
     } else if (inputs.startup)(&running.id) == Some(ProbeResult::Failure) {
         ("failed startup probe", KillReason::StartupProbe, restarts)
+    } else if inputs.begun.contains(&running.id) {
+        (STOP_GOES_ON, KillReason::None, restarts)
     } else {
         return Decision::Keep;
     };

@@ -10,6 +10,8 @@ use crate::engine::runtime::{ContainerId, RuntimeContainerStatus, RuntimeState};
 pub const RESTART_REQUESTED: &str = "restart requested";
 /// The words of the Killing event of a container that must start again for other resources.
 pub(super) const RESIZE_RESTARTS: &str = "resize requires restart";
+/// The words of the Killing event of a container whose stop an earlier daemon has begun.
+pub(super) const STOP_GOES_ON: &str = "is still being stopped";
 
 /// The reason why a container cannot be restarted on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

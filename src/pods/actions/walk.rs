@@ -82,6 +82,7 @@ impl World {
             ended_before: &[],
             asked: &[],
             resized: &[],
+            begun: &[],
         })
     }
 

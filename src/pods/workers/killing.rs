@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::begun_stops::StopStage;
 use super::syncer::{Problems, Syncer};
 use super::turns::{Ended, Turns};
 use crate::api::{HookKind, Pod};
@@ -157,19 +158,21 @@ impl Syncer {
         let _ended = turns.map(|turns| Ended(turns, &kill.name));
         self.deps.probes.killing(pod, kill);
         self.event(pod, &kill.name, EventType::Normal, "Killing", &kill.message);
-        let own = || kill_grace_period(pod, pod.container(&kill.name), kill.reason);
+        let container = pod.container(&kill.name);
+        let own = || kill_grace_period(pod, container, kill.reason);
         let given = grace_of(grace.unwrap_or_else(own));
-        // The hook runs first, so that the hooks of all containers run while sidecars wait for their turn.
-        let left = left_of(given, self.pre_stop(pod, kill, given, cancel));
-        let waited = turns
-            .filter(|_| !left.is_zero())
-            .map(|turns| turns.wait(&actions::ends_after(&pod.spec, &kill.name), left))
-            .unwrap_or_default();
-        // a cancellation may have ended the hook or the wait
-        if cancel.is_cancelled() {
-            return Err(KillError::Cancelled);
-        }
-        let left = stop_grace(left_of(left, waited));
+        let begun = self.deps.stops.take_up(&kill.id);
+        let left = match begun.as_ref().map(|begun| begun.until.since(Moment::now())) {
+            None => given,
+            // Of a pod whose file is gone only this stop knows the grace period.
+            Some(left) if container.is_none() => left,
+            Some(left) => left.min(given),
+        };
+        let left = match begun.map(|begun| begun.stage).unwrap_or_default() {
+            StopStage::Signalled => left,
+            stage => self.before_the_signal(pod, kill, left, stage, turns, cancel)?,
+        };
+        self.deps.stops.note(&kill.id, left, StopStage::Signalled);
         self.runtime()
             .stop_container(&kill.id, left, cancel)
             .map_err(|e| {
@@ -188,6 +191,39 @@ impl Syncer {
                     source: e,
                 }
             })
+    }
+
+    /// Runs the hook, unless it is done, and waits for the container's turn. Returns the grace period that is left for the
+    /// stop signal.
+    fn before_the_signal(
+        &self,
+        pod: &Pod,
+        kill: &ToKill,
+        left: Duration,
+        stage: StopStage,
+        turns: Option<&Turns>,
+        cancel: &Cancel,
+    ) -> Result<Duration, KillError> {
+        self.deps.stops.note(&kill.id, left, stage);
+        // The hook runs first, so that the hooks of all containers run while sidecars wait for their turn.
+        let left = match stage {
+            StopStage::Begun => left_of(left, self.pre_stop(pod, kill, left, cancel)),
+            StopStage::HookDone | StopStage::Signalled => left,
+        };
+        if cancel.is_cancelled() {
+            return Err(KillError::Cancelled);
+        }
+        let waited = match turns {
+            Some(turns) if !left.is_zero() => {
+                self.deps.stops.note(&kill.id, left, StopStage::HookDone);
+                turns.wait(&actions::ends_after(&pod.spec, &kill.name), left)
+            }
+            _ => Duration::ZERO,
+        };
+        if cancel.is_cancelled() {
+            return Err(KillError::Cancelled);
+        }
+        Ok(stop_grace(left_of(left, waited)))
     }
 
     /// Runs the container's preStop hook, at most for the grace period. Does not run the hook if the grace period is

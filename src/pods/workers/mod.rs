@@ -4,6 +4,7 @@
 //! loop may call it. Only a worker's own thread calls the runtime for its pod. A panic in a sync is logged and counted.
 //! The sync then counts as failed and is tried again.
 
+mod begun_stops;
 mod evicted;
 mod killing;
 pub mod metrics;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+pub use begun_stops::BegunStops;
 pub use metrics::PodMetrics;
 pub use restarts::Restarts;
 pub(crate) use syncer::deadline_exceeded;

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Outcome, Phase, PodMetrics, PodSyncer, Restarts, Work};
+use super::{BegunStops, Outcome, Phase, PodMetrics, PodSyncer, Restarts, Work};
 use crate::api::{Pod, PodPhase, PodStatus, PodUid};
 use crate::base::cancel::Cancel;
 use crate::base::clock::{Moment, Time};
@@ -104,6 +104,8 @@ pub struct Deps {
     pub evictions: Arc<Evictions>,
     /// The restarts that people have requested.
     pub restarts: Arc<Restarts>,
+    /// The stops that an earlier daemon has begun.
+    pub stops: Arc<BegunStops>,
     /// The recorder of events.
     pub recorder: Arc<Recorder>,
     /// The counters of pods.
@@ -252,6 +254,7 @@ impl Syncer {
             ended_before: &actions::ended_before(pod, &status, &runtime),
             asked: &self.deps.restarts.asked(pod.uid(), &runtime),
             resized: &resize.restart,
+            begun: &self.deps.stops.of(&runtime),
         });
         let mut problems = Problems::new(cancel);
         if !actions.kill_pod {

@@ -24,6 +24,7 @@ use crate::pods::lifecycle::{Failure, HookError, HookSubject, Hooks};
 use crate::pods::objects::Objects;
 use crate::pods::volumes::Volumes;
 use crate::pods::workers::UpdateKind;
+use crate::pods::workers::begun_stops::StopStage;
 
 /// An image service that has every image except `missing`.
 struct Images;
@@ -202,6 +203,7 @@ impl Harness {
             traffic: traffic.clone(),
             evictions: evictions.clone(),
             restarts: Arc::default(),
+            stops: Arc::new(BegunStops::open(&Layout::new(dir.path()))),
             recorder: recorder.clone(),
             metrics: Arc::default(),
             pods: Arc::default(),
@@ -822,6 +824,166 @@ fn a_kill_by_a_liveness_probe_runs_the_pre_stop_hook_too() {
     results.lock().unwrap().insert(id, ProbeResult::Failure);
     h.run(Phase::Sync);
     assert_eq!(h.calls()[..2], ["preStop c", "stop 2 30"]);
+}
+
+impl Harness {
+    /// Lets the next daemon find this stop of the newest container.
+    fn next_daemon_finds(&mut self, left: Duration, stage: StopStage) {
+        let layout = Layout::new(self.dir.path());
+        let id = self.runtime.state().containers[0].id.clone();
+        let name = id.as_str().rsplit('/').next().unwrap();
+        std::fs::create_dir_all(layout.containers().join(name)).unwrap();
+        self.syncer.deps.stops.note(&id, left, stage);
+        self.next_daemon();
+        self.calls();
+    }
+
+    fn next_daemon(&mut self) {
+        self.syncer.deps.stops = Arc::new(BegunStops::open(&Layout::new(self.dir.path())));
+    }
+}
+
+/// Returns the seconds of the first stop among these calls.
+fn seconds_of(calls: &[String]) -> u64 {
+    let stop = calls.iter().find(|c| c.starts_with("stop 2 ")).unwrap();
+    stop["stop 2 ".len()..].parse().unwrap()
+}
+
+#[test]
+fn a_stop_goes_on_under_the_next_daemon_with_what_is_left_of_it() {
+    let five = Duration::from_secs(5);
+    for (stage, runs_hook) in [
+        (StopStage::Begun, true),
+        (StopStage::HookDone, false),
+        (StopStage::Signalled, false),
+    ] {
+        let mut h = with_hooks(|_, _, _| Ok(()));
+        h.run(Phase::Sync);
+        h.next_daemon_finds(five, stage);
+        assert_eq!(h.run(Phase::Terminating), Outcome::Ok);
+        let calls = h.calls();
+        assert_eq!(calls.contains(&"preStop c".to_owned()), runs_hook);
+        assert!(seconds_of(&calls) < 5, "{stage:?}: {calls:?}");
+    }
+}
+
+/// A daemon that is killed again and again must not keep a container alive by the least time that each of them gives.
+#[test]
+fn a_stop_whose_time_is_up_ends_at_once_under_the_next_daemon() {
+    for (stage, seconds) in [(StopStage::Signalled, 0), (StopStage::HookDone, 2)] {
+        let mut h = with_hooks(|_, _, _| Ok(()));
+        h.run(Phase::Sync);
+        h.next_daemon_finds(Duration::ZERO, stage);
+        h.run(Phase::Terminating);
+        assert_eq!(seconds_of(&h.calls()), seconds, "{stage:?}");
+    }
+}
+
+#[test]
+fn a_stop_that_has_less_time_now_is_not_given_what_it_had() {
+    let mut h = Harness::one();
+    h.run(Phase::Sync);
+    h.next_daemon_finds(Duration::from_secs(1000), StopStage::Signalled);
+    h.run(Phase::Terminating);
+    assert_eq!(seconds_of(&h.calls()), 7);
+}
+
+/// Without the record the grace period would be that of an orphan, because nobody knows the pod's spec.
+#[test]
+fn a_stop_of_a_pod_whose_file_is_gone_has_the_time_that_it_was_given() {
+    let mut h = Harness::one();
+    h.run(Phase::Sync);
+    h.next_daemon_finds(Duration::from_secs(1000), StopStage::Signalled);
+    let pod = Pod {
+        spec: Default::default(),
+        ..(*h.pod).clone()
+    };
+    let runtime = h.syncer.runtime().pod_status(h.pod.uid()).unwrap();
+    let cancel = Cancel::default();
+    h.syncer
+        .kill_pod(&pod, &runtime, Some(1), &mut Problems::new(&cancel));
+    assert!(seconds_of(&h.calls()) > 100);
+}
+
+/// The container has had the stop signal, and may have begun to end. The next daemon does not know why, because failures
+/// of a probe are in memory only.
+#[test]
+fn a_container_whose_stop_was_begun_is_replaced_by_the_next_daemon() {
+    let sidecar = json!({"name": "c", "image": "i", "restartPolicy": "Always"});
+    let one = json!([{"name": "c", "image": "i"}]);
+    let beside = json!([{"name": "d", "image": "i"}]);
+    for (spec, text) in [
+        (json!({"containers": one}), "Container"),
+        (
+            json!({"initContainers": [sidecar], "containers": beside}),
+            "Init container",
+        ),
+    ] {
+        let mut h = Harness::new(spec);
+        h.run(Phase::Sync);
+        h.run(Phase::Sync);
+        h.runtime.state().containers.reverse();
+        h.next_daemon_finds(Duration::ZERO, StopStage::Signalled);
+        assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+        assert_eq!(h.calls()[..3], ["stop 2 0", "create c 1", "start c 1"]);
+        let killing = h.texts().into_iter().rfind(|t| t.starts_with("Killing"));
+        let then = ["", ", will be restarted"][usize::from(text == "Container")];
+        assert_eq!(
+            killing.unwrap(),
+            format!("Killing {text} c is still being stopped{then}")
+        );
+        assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+        assert!(!h.calls().iter().any(|c| c.starts_with("stop")), "once");
+    }
+}
+
+#[test]
+fn a_container_that_does_not_start_again_is_stopped_by_the_next_daemon_too() {
+    let beside = json!([{"name": "d", "image": "i"}, {"name": "c", "image": "i"}]);
+    let mut h = Harness::new(json!({"restartPolicy": "Never", "containers": beside}));
+    h.run(Phase::Sync);
+    h.next_daemon_finds(Duration::ZERO, StopStage::Signalled);
+    h.run(Phase::Sync);
+    assert_eq!(h.calls(), ["stop 3 0", "relist"]);
+}
+
+#[test]
+fn what_is_left_of_a_stop_is_for_the_next_daemon_only() {
+    let mut h = Harness::one();
+    h.run(Phase::Sync);
+    h.next_daemon_finds(Duration::from_secs(1), StopStage::Signalled);
+    {
+        let mut state = h.runtime.state();
+        let error = RuntimeError::failed("it is cancelled");
+        (state.stop_error, state.cancel_in_stop) = (Some(error), true);
+    }
+    h.run(Phase::Terminating);
+    assert!(seconds_of(&h.calls()) < 1);
+    h.run(Phase::Terminating);
+    assert_eq!(seconds_of(&h.calls()), 7, "a stop that begins again");
+    h.next_daemon();
+    h.runtime.state().stop_error = None;
+    h.run(Phase::Terminating);
+    assert!(seconds_of(&h.calls()) < 7);
+}
+
+#[test]
+fn a_record_of_a_stop_that_is_damaged_or_of_another_boot_counts_for_nothing() {
+    for damage in [Some("{"), Some("{}"), None] {
+        let mut h = Harness::one();
+        h.run(Phase::Sync);
+        h.next_daemon_finds(Duration::from_secs(1), StopStage::Signalled);
+        let file = Layout::new(h.dir.path()).containers().join("2/stop.json");
+        let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        let mut record = record.as_object().unwrap().clone();
+        record.remove("crc32");
+        record.insert("boot_id".into(), "another boot".into());
+        let text = damage.map_or_else(|| json!(record).to_string(), str::to_owned);
+        std::fs::write(&file, text).unwrap();
+        h.next_daemon();
+        h.run(Phase::Terminating);
+        assert_eq!(seconds_of(&h.calls()), 7, "{damage:?}");
+    }
 }
 
 /// The hook of a sidecar does not wait for the sidecar's turn, as in the kubelet. If the hook waited, the two hooks of

@@ -1,0 +1,118 @@
+//! The stops of containers, each in a record beside those of its container, for a daemon that follows one that was killed
+//! (deviations: `stop-goes-on`).
+//!
+//! Invariants: what is about to be done is in the record before the container notices it. The record is not synced,
+//! because no container outlives the boot, and goes with the container. An earlier daemon's stop is taken up once: a
+//! stop that this daemon begins after that, or begins again, has its whole grace period.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::aside::remove_any;
+use crate::base::clock::{self, Moment};
+use crate::base::locks::Locked;
+use crate::base::paths::Layout;
+use crate::base::record_file;
+use crate::engine::runtime::{ContainerId, RuntimePodStatus, RuntimeState};
+
+/// The name of the record.
+const STOP: &str = "stop.json";
+
+/// How far a stop has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StopStage {
+    /// The preStop hook runs, if there is one.
+    #[default]
+    Begun,
+    /// The hook is done. The container may wait for its turn.
+    HookDone,
+    /// The container has got the stop signal, or is about to get it.
+    Signalled,
+}
+
+/// A stop that a daemon has begun.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BegunStop {
+    /// The id of the boot to which `until` belongs.
+    boot_id: String,
+    /// The end of the grace period.
+    pub until: Moment,
+    /// How far the stop has come.
+    #[serde(default)]
+    pub stage: StopStage,
+}
+
+/// The stops that an earlier daemon has begun, and the records for the next one.
+pub struct BegunStops {
+    /// The directory that has a directory for each container.
+    containers: PathBuf,
+    boot_id: String,
+    /// The stops that this daemon has not taken up, by the names of the containers' directories.
+    earlier: Mutex<HashMap<String, BegunStop>>,
+}
+
+impl BegunStops {
+    /// Reads what an earlier daemon has left. A record that cannot be read costs what it says: the container has its
+    /// grace period again.
+    pub fn open(layout: &Layout) -> Self {
+        let (containers, boot_id) = (layout.containers(), clock::boot_id());
+        let dirs = fs::read_dir(&containers).into_iter().flatten().flatten();
+        let stops = dirs.filter_map(|dir| {
+            let stop: BegunStop = record_file::read(&dir.path(), STOP)?;
+            let name = dir.file_name().into_string().ok()?;
+            (stop.boot_id == boot_id).then_some((name, stop))
+        });
+        Self {
+            earlier: Mutex::new(stops.collect()),
+            containers,
+            boot_id,
+        }
+    }
+
+    /// Returns the running containers of a pod whose stop an earlier daemon has begun, and this one has not taken up.
+    pub fn of(&self, runtime: &RuntimePodStatus) -> Vec<ContainerId> {
+        let earlier = self.earlier.locked();
+        let is_begun = |id: &ContainerId| earlier.contains_key(directory_of(id));
+        let containers = runtime.containers.iter();
+        let begun = containers.filter(|c| c.state == RuntimeState::Running && is_begun(&c.id));
+        begun.map(|c| c.id.clone()).collect()
+    }
+
+    /// Returns the stop of this container that an earlier daemon has begun. From now on it is a stop of this daemon.
+    pub fn take_up(&self, id: &ContainerId) -> Option<BegunStop> {
+        self.earlier.locked().remove(directory_of(id))
+    }
+
+    /// Writes how far a stop has come, and that its grace period ends after the time `left`.
+    pub fn note(&self, id: &ContainerId, left: Duration, stage: StopStage) {
+        let dir = self.containers.join(directory_of(id));
+        let stop = BegunStop {
+            boot_id: self.boot_id.clone(),
+            until: Moment::now() + left,
+            stage,
+        };
+        match record_file::write(&dir, STOP, &stop, false) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                // An older one would end the container too soon.
+                let _ = remove_any(&dir.join(STOP));
+                log::warn!(
+                    "cannot write that container {id} is being stopped: {e}; if the daemon is killed meanwhile, the next one \
+                     gives it its grace period again"
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the id without the name of its runtime.
+fn directory_of(id: &ContainerId) -> &str {
+    let id = id.as_str();
+    id.rsplit_once('/').map_or(id, |(_, name)| name)
+}
