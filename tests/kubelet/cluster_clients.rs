@@ -2,20 +2,24 @@
 //! (kubelet-probes 11.1).
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crossbeam_channel::bounded;
 use serde_json::{Value, json};
 
 use crate::cluster::{create, end, in_a_cluster_with, wait_ready};
 use crate::support::api_server::{ApiServer, Fault, READER, READER_TOKEN};
 use crate::support::curl::{curl, free_port, has_curl};
 use crate::support::daemon::{Day, FOREVER};
-use crate::support::wait_until;
+use crate::support::{CEILING, wait_until};
 
 /// The files of the client that an API server is to its nodes.
 const API_SERVER: &str = "api-server";
 /// The files of a client that nobody has given rights.
 const STRANGER: &str = "stranger";
+
+/// The time after its start for which the daemon lets clients wait for its first connection.
+const FIRST_TRY: Duration = Duration::from_secs(2);
 
 /// Runs a test on a node whose server makes its own certificate. The test gets a client that asks for a path with further
 /// arguments of curl, and that trusts this certificate.
@@ -91,6 +95,45 @@ fn clients_may_what_the_api_server_allows() {
         assert_eq!(reader("/metrics").0, 200);
         assert_eq!(server.count("POST", "/tokenreviews"), 2);
         assert_eq!(server.count("POST", "/subjectaccessreviews"), 5);
+    });
+}
+
+/// The port opens before the daemon has its connection to the API server.
+#[test]
+fn a_client_of_the_first_moment_waits_for_the_connection() {
+    asked(|server, day, ask| {
+        server.grant(READER, "get", "metrics");
+        let bearer = format!("Authorization: Bearer {READER_TOKEN}");
+        let mut first = |is_in_time: bool| {
+            day.kill9();
+            server.hold();
+            let begun = Instant::now();
+            day.spawn();
+            wait_until("the server listens", || ask("/metrics", &[]).0 == 401);
+            let (answer_in, answer) = bounded(1);
+            let (status, text) = std::thread::scope(|s| {
+                s.spawn(|| answer_in.send(ask("/metrics", &["--header", &bearer])));
+                if is_in_time {
+                    // A refusal would come now.
+                    let early = answer.recv_timeout(Duration::from_millis(300));
+                    assert!(early.is_err() || begun.elapsed() > FIRST_TRY, "{early:?}");
+                    server.release();
+                    early.or_else(|_| answer.recv_timeout(CEILING)).unwrap()
+                } else {
+                    answer.recv_timeout(CEILING).unwrap()
+                }
+            });
+            server.release();
+            (status, text, begun.elapsed() > FIRST_TRY)
+        };
+        wait_until("the answer of a connection in time", || {
+            let (status, text, is_late) = first(true);
+            assert!(status == 200 || is_late, "{status} {text}");
+            status == 200
+        });
+        let (status, text, is_late) = first(false);
+        assert!(text.ends_with("there is no connection to the API server\n"));
+        assert!(status == 500 && is_late, "{status} {text}");
     });
 }
 

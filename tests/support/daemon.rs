@@ -95,7 +95,8 @@ impl<'a> Day<'a> {
         command
     }
 
-    pub(crate) fn start(&mut self) {
+    /// Starts a daemon, and does not wait until it answers.
+    pub(crate) fn spawn(&mut self) {
         let log = File::options()
             .create(true)
             .append(true)
@@ -108,6 +109,10 @@ impl<'a> Day<'a> {
                 .spawn()
                 .unwrap(),
         );
+    }
+
+    pub(crate) fn start(&mut self) {
+        self.spawn();
         let deadline = Instant::now() + CEILING;
         while self.snapshot().is_none() {
             let ended = self.child.as_mut().unwrap().try_wait().unwrap();

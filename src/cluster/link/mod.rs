@@ -63,6 +63,9 @@ use crate::pods::workers::{PodWorkers, WorkerStage};
 pub use node_labels::last_seen as labels_last_seen;
 pub use reviews::ReviewDesk;
 
+/// Longest time after the start for which clients of the server wait for the first connection. The server may be asked
+/// before the connection is made, and a client is not refused for that.
+const FIRST_TRY: Duration = Duration::from_secs(2);
 /// Longest wait, so that the pulse of the thread is seen.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -176,6 +179,8 @@ struct State {
     /// The earliest moment that a part of the last round has asked for.
     wake_at: Moment,
     trouble: Trouble,
+    /// The moment at which the thread began.
+    begun: Moment,
     /// True if the pods that were kept have been handed on.
     has_begun: bool,
     /// True if the thread is to end.
@@ -244,6 +249,7 @@ impl State {
             health: deps.node.health(),
             wake_at: now,
             trouble: Trouble::default(),
+            begun: now,
             has_begun: false,
             is_over: false,
             deps,
@@ -264,7 +270,11 @@ impl State {
         self.gather_events(now);
         self.wake_at = now + LONGEST;
         if !self.client.is_connected() {
-            self.deps.reviews.give_up();
+            if self.client.is_at_its_first_try() && now < self.begun + FIRST_TRY {
+                self.wake_by([self.begun + FIRST_TRY]);
+            } else {
+                self.deps.reviews.give_up();
+            }
             return;
         }
         self.ask_for_reviews(now);

@@ -2,7 +2,7 @@
 //! questions.
 //!
 //! Invariants: whoever asks waits at most [`PATIENCE`]. Without a connection to the API server, what is not known is refused
-//! at once.
+//! at once, but for the first moments of the daemon, in which the link makes its connection.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};

@@ -143,6 +143,8 @@ pub(super) struct Server {
     /// Connections of an earlier generation are cut off.
     generation: AtomicU64,
     is_down: AtomicBool,
+    /// True while connections are made and nobody answers on them.
+    is_held: AtomicBool,
     is_over: AtomicBool,
     has_watch_list: AtomicBool,
     /// Number of tokens of service accounts that were issued.
@@ -562,6 +564,7 @@ impl ApiServer {
             token: Mutex::new(TOKEN.to_owned()),
             generation: AtomicU64::new(0),
             is_down: AtomicBool::new(false),
+            is_held: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             has_watch_list: AtomicBool::new(true),
             tokens: AtomicU64::new(0),
@@ -679,6 +682,15 @@ impl ApiServer {
 
     pub(crate) fn up(&self) {
         self.server.is_down.store(false, Ordering::SeqCst);
+    }
+
+    /// Lets new connections wait for an answer until [`Self::release`].
+    pub(crate) fn hold(&self) {
+        self.server.is_held.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn release(&self) {
+        self.server.is_held.store(false, Ordering::SeqCst);
     }
 
     pub(crate) fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
@@ -826,6 +838,10 @@ fn accept(server: &Arc<Server>, listener: &TcpListener, config: &Arc<ServerConfi
         locked(&server.bells).push(bell.clone());
         let (serving, config) = (server.clone(), config.clone());
         threads.push(std::thread::spawn(move || {
+            let is_held = || serving.is_held.load(Ordering::SeqCst);
+            while is_held() && !serving.is_over.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             connection::serve(&serving, socket, config, &bell);
             locked(&serving.bells).retain(|other| !Arc::ptr_eq(other, &bell));
         }));
