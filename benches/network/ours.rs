@@ -106,6 +106,7 @@ impl Ours {
             allow_probe_hosts: Vec::new(),
             restored: restored.collect::<HashMap<_, _>>(),
             records: records.clone(),
+            streaks: Default::default(),
         });
         pods.iter().for_each(|p| remember(&records, p));
         pods.iter().for_each(|p| manager.add_pod(p));

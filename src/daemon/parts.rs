@@ -46,6 +46,7 @@ use crate::pods::kuberuntime::KubeRuntime;
 use crate::pods::lifecycle::HandlerRunner;
 use crate::pods::pleg::Pleg;
 use crate::pods::prober::manager::{self, ProberManager, RestoredReady};
+use crate::pods::prober::streaks::Streaks;
 use crate::pods::sources::Outlet;
 use crate::pods::status::{KeptStatuses, conditions_of_others, is_of_ended};
 use crate::pods::sync_loop::Parts;
@@ -172,7 +173,9 @@ impl Made {
         let (kuberuntime, pulls) = kuberuntime(settings, &live, engine, layout, &shared, facts);
         let kuberuntime = Arc::new(kuberuntime.with_labels(node.clone()));
         let prober = Arc::new(Prober {
-            manager: prober_manager(settings, &shared, engine, &pleg, &results, readiness),
+            manager: prober_manager(
+                settings, layout, &shared, engine, &pleg, &results, readiness,
+            ),
             results,
             records: shared.pods.records.clone(),
         });
@@ -447,6 +450,7 @@ fn kuberuntime(
 
 fn prober_manager(
     settings: &Settings,
+    layout: &Layout,
     shared: &Shared,
     engine: &Engine,
     pleg: &Pleg,
@@ -465,6 +469,7 @@ fn prober_manager(
         allow_probe_hosts: settings.allow_probe_hosts.clone(),
         restored,
         records: shared.pods.records.clone(),
+        streaks: Streaks::new(layout),
     })
 }
 

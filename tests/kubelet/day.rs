@@ -39,6 +39,7 @@ on_one![
     sigterm_ends_the_daemon_and_no_container,
     one_daemon_a_root_and_roots_do_not_meet,
     liveness_failures_restart_with_back_off,
+    failures_in_a_row_count_on_when_daemons_are_killed,
     readiness_leaves_and_returns,
     a_job_completes_and_its_log_stays,
     the_data_of_a_job_that_completed_before_a_reboot_goes_with_its_file,
@@ -677,6 +678,45 @@ mod tests {
         assert_eq!(
             (day.process("same"), day.starts("same").len()),
             (process, 1)
+        );
+        day.end();
+    }
+
+    /// Five failures in a row restart the container. No daemon lives for more than one that it counts.
+    pub(crate) fn failures_in_a_row_count_on_when_daemons_are_killed(node: &Node) {
+        let mut day = Day::begin(node);
+        let tries = node.dir.path().join("starts/tries-1");
+        // Each instance counts its own tries.
+        let script = format!("wc -l </starts/app >/tmp/instance\n{FOREVER}");
+        let probe = "echo >>/starts/tries-$(cat /tmp/instance); exit 1";
+        let liveness = json!({"exec": {"command": ["/bin/sh", "-c", probe]},
+            "periodSeconds": 2, "failureThreshold": 5, "initialDelaySeconds": 1});
+        let pod = day.pod("app", &script, json!({"livenessProbe": liveness}));
+        day.put("app", pod);
+        let counted = |day: &Day| {
+            let dirs = fs::read_dir(day.node.layout.containers());
+            let records = dirs.into_iter().flatten().filter_map(|dir| {
+                let text = fs::read(dir.ok()?.path().join("probe-liveness.json")).ok()?;
+                serde_json::from_slice::<Value>(&text).ok()?["run"].as_u64()
+            });
+            records.max().unwrap_or(0)
+        };
+        let (mut seen, mut kills) = (0, 0);
+        support::wait_until("the restart", || {
+            let now = counted(&day);
+            if now > seen && day.starts("app").len() == 1 {
+                (seen, kills) = (now, kills + 1);
+                day.kill9();
+                day.start();
+            }
+            day.starts("app").len() == 2
+        });
+        let tries = fs::read_to_string(tries).unwrap().lines().count();
+        // Each kill may cost one that was not counted. Counted anew by each daemon they would be 1 + 2 + 3 + 4 + 5.
+        assert!(
+            kills > 0 && tries <= 5 + kills,
+            "{kills} {tries}: {}",
+            day.log()
         );
         day.end();
     }

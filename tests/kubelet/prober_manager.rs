@@ -167,6 +167,7 @@ fn daemon_with(restored: HashMap<ContainerId, RestoredReady>) -> Daemon {
         allow_probe_hosts: Vec::new(),
         restored,
         records: records.clone(),
+        streaks: Default::default(),
     });
     Daemon {
         world,

@@ -106,6 +106,7 @@ impl Daemon {
             allow_probe_hosts: Vec::new(),
             restored: HashMap::new(),
             records: Arc::<Records>::default(),
+            streaks: Default::default(),
         });
         Self {
             world,

@@ -82,7 +82,8 @@ impl HookError {
 /// Runs hooks. Pod workers call these functions on their own threads, which a hook may block.
 pub trait Hooks: Send + Sync {
     /// Runs the hook before the container gets the stop signal. Returns when the hook has ended, at the latest after
-    /// `grace` or soon after `cancel`. The hook's time counts against the grace period.
+    /// `grace` or soon after `cancel`. The hook's time counts against the grace period. `ran` is the time for which an
+    /// earlier daemon has run the hook: only what is left of a sleep is slept, and any other hook runs again.
     ///
     /// # Errors
     /// Returns [`HookError`] if the hook failed or was cancelled. The container is stopped anyway.
@@ -90,6 +91,7 @@ pub trait Hooks: Send + Sync {
         &self,
         subject: HookSubject<'_>,
         grace: Duration,
+        ran: Duration,
         cancel: &Cancel,
     ) -> Result<(), HookError>;
 

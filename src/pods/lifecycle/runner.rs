@@ -57,13 +57,20 @@ impl Hooks for HandlerRunner {
         &self,
         subject: HookSubject<'_>,
         grace: Duration,
+        ran: Duration,
         cancel: &Cancel,
     ) -> Result<(), HookError> {
-        self.run(HookKind::PreStop, subject, grace, cancel)
+        self.run(HookKind::PreStop, subject, grace, ran, cancel)
     }
 
     fn post_start(&self, subject: HookSubject<'_>, cancel: &Cancel) -> Result<(), HookError> {
-        self.run(HookKind::PostStart, subject, NO_LIMIT, cancel)
+        self.run(
+            HookKind::PostStart,
+            subject,
+            NO_LIMIT,
+            Duration::ZERO,
+            cancel,
+        )
     }
 }
 
@@ -73,6 +80,7 @@ impl HandlerRunner {
         kind: HookKind,
         subject: HookSubject<'_>,
         limit: Duration,
+        ran: Duration,
         cancel: &Cancel,
     ) -> Result<(), HookError> {
         let Some(hook) = subject.container.hook(kind) else {
@@ -86,7 +94,7 @@ impl HandlerRunner {
         } else if let Some(action) = &hook.http_get {
             self.http_get(action, subject, limit, cancel)
         } else if let Some(action) = &hook.sleep {
-            sleep(action.seconds, limit, cancel)
+            sleep(action.seconds, limit, ran, cancel)
         } else {
             Err(HookError::Failed(of_invalid("tcpSocket")))
         }
@@ -163,9 +171,9 @@ impl HandlerRunner {
 }
 
 /// Runs a sleep hook. A sleep that is longer than the grace period ends with the grace period and counts as a success.
-fn sleep(seconds: i64, limit: Duration, cancel: &Cancel) -> Result<(), HookError> {
+fn sleep(seconds: i64, limit: Duration, ran: Duration, cancel: &Cancel) -> Result<(), HookError> {
     let time = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-    match cancel.wait(time.min(limit)) {
+    match cancel.wait(time.saturating_sub(ran).min(limit)) {
         true => Err(HookError::Cancelled),
         false => Ok(()),
     }

@@ -60,7 +60,7 @@ fn a_container_without_a_hook_of_that_kind_has_nothing_to_run() {
     assert_eq!(r.post_start(example.subject(), &Cancel::default()), Ok(()));
     let invalid = "Cannot run handler: invalid handler: tcpSocket";
     assert_eq!(
-        r.pre_stop(example.subject(), LONG, &Cancel::default()),
+        r.pre_stop(example.subject(), LONG, Duration::ZERO, &Cancel::default()),
         Err(HookError::Failed(invalid.to_owned().into()))
     );
 }
@@ -68,19 +68,25 @@ fn a_container_without_a_hook_of_that_kind_has_nothing_to_run() {
 #[test]
 fn a_sleep_takes_its_time_and_ends_with_the_grace_period_or_the_cancellation() {
     let r = runner(FakeRuntime::default());
-    let pre_stop = |seconds: i64, grace, cancel: &Cancel| {
+    let ran_before = |seconds: i64, grace, ran, cancel: &Cancel| {
         let example = Example::with(json!({"preStop": {"sleep": {"seconds": seconds}}}));
         let begun = std::time::Instant::now();
         (
-            r.pre_stop(example.subject(), grace, cancel),
+            r.pre_stop(example.subject(), grace, ran, cancel),
             begun.elapsed(),
         )
     };
+    let pre_stop =
+        |seconds, grace, cancel: &Cancel| ran_before(seconds, grace, Duration::ZERO, cancel);
     let cancel = Cancel::default();
     assert_eq!(pre_stop(0, LONG, &cancel).0, Ok(()));
     let (ended, took) = pre_stop(3600, Duration::from_millis(20), &cancel);
     assert!(took >= Duration::from_millis(20));
     assert_eq!(ended, Ok(()), "the end of the grace period is no failure");
+    let (ran, left) = (Duration::from_millis(3_599_980), Duration::from_millis(20));
+    let (ended, took) = ran_before(3600, LONG, ran, &cancel);
+    assert!(took >= left && ended == Ok(()), "{took:?} {ended:?}");
+    assert_eq!(ran_before(3600, LONG, LONG * 2, &cancel).0, Ok(()));
     std::thread::scope(|scope| {
         let sleeps = scope.spawn(|| pre_stop(3600, LONG, &cancel).0);
         cancel.cancel();
@@ -134,7 +140,7 @@ fn a_host_that_is_not_the_pods_is_refused() {
         json!({"preStop": {"httpGet": {"path": "/x", "port": 80, "host": "192.0.2.77"}}}),
     );
     let Err(HookError::Failed(Failure { text, .. })) =
-        r.pre_stop(example.subject(), LONG, &Cancel::default())
+        r.pre_stop(example.subject(), LONG, Duration::ZERO, &Cancel::default())
     else {
         panic!("it was sent");
     };

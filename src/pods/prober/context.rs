@@ -11,6 +11,7 @@ use super::outcome::Outcome;
 use super::pauses::Pauses;
 use super::prober::Prober;
 use super::results::Results;
+use super::streaks::Streaks;
 use super::worker::Verdict;
 use crate::api::{PodRef, PodUid, ProbeType};
 use crate::base::clock::Moment;
@@ -66,6 +67,7 @@ pub(super) struct Context {
     pub(super) restored: HashMap<ContainerId, RestoredReady>,
     pub(super) pauses: Arc<Pauses>,
     pub(super) records: Arc<dyn ProbeRecords>,
+    pub(super) streaks: Streaks,
     pub(super) panics: AtomicU64,
 }
 

@@ -23,6 +23,7 @@ use super::prober::Prober;
 use super::results::ProbeResult;
 pub use super::results::Results;
 use super::status::{self, Known};
+use super::streaks::Streaks;
 pub use super::thread::STACK_SIZE;
 use super::thread::{Job, LastInstance, ThreadEnd, Trigger};
 use crate::api::{Container, ContainerStatus, Pod, PodStatus, PodUid, Probe, ProbeType};
@@ -49,6 +50,8 @@ pub struct Deps {
     pub restored: HashMap<ContainerId, RestoredReady>,
     /// Records what the probes do, for people.
     pub records: Arc<dyn ProbeRecords>,
+    /// The place for the counts of equal results, which the next daemon goes on with.
+    pub streaks: Streaks,
 }
 
 struct Handle {
@@ -139,6 +142,7 @@ impl ProberManager {
             allow_probe_hosts,
             restored,
             records,
+            streaks,
         } = deps;
         for (id, was) in &restored {
             results.readiness.restore(
@@ -166,6 +170,7 @@ impl ProberManager {
             restored,
             pauses: Arc::default(),
             records,
+            streaks,
             panics: AtomicU64::new(0),
         };
         Self {

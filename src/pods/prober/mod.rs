@@ -27,6 +27,7 @@ pub mod prober;
 mod progress;
 pub mod results;
 pub mod status;
+pub mod streaks;
 pub mod target;
 pub mod tcp;
 mod thread;

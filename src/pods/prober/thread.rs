@@ -20,7 +20,7 @@ use super::mailbox::{Mailbox, Woken};
 use super::outcome::Outcome;
 use super::prober::{Memory, Subject};
 use super::results::ProbeResult;
-use super::worker::{Action, Next, StepInputs, Worker};
+use super::worker::{Action, Next, StepInputs, Streak, Worker};
 use crate::api::{Pod, Probe};
 use crate::base::clock::{Moment, go_duration, random_fraction};
 use crate::base::locks::Locked;
@@ -69,6 +69,8 @@ pub(super) struct Job {
     cadence: Cadence,
     mailbox: Arc<Mailbox<Trigger>>,
     last_instance: LastInstance,
+    /// The count that the record of the instance has.
+    written: Option<Streak>,
     /// The end of the initial delay. A step is due at that time, and the cadence restarts with this step.
     delayed_until: Option<Moment>,
     /// The time at which the step was due. `None` means that a trigger caused the step.
@@ -106,6 +108,7 @@ impl Job {
             cadence,
             mailbox,
             last_instance,
+            written: None,
             delayed_until: None,
             due: None,
             started: false,
@@ -269,6 +272,7 @@ impl Job {
         let before = self.worker.before(Moment::now(), &inputs);
         if before.adopted {
             *self.last_instance.locked() = self.worker.container_id().cloned();
+            self.go_on_with_streak();
         }
         for action in before.actions {
             self.apply(action, None);
@@ -310,6 +314,27 @@ impl Job {
         }
         if let Some(action) = self.worker.after(verdict) {
             self.apply(action, Some(&outcome));
+        }
+        self.note_streak(id);
+    }
+
+    /// Goes on with the results in a row that an earlier daemon has counted for this instance.
+    fn go_on_with_streak(&mut self) {
+        let Some(id) = self.worker.container_id() else {
+            return;
+        };
+        let (streaks, of) = (&self.context.streaks, self.key.probe_type);
+        self.written = streaks.left(id, of, self.period, Moment::now());
+        if let Some(streak) = self.written {
+            self.worker.go_on(streak);
+        }
+    }
+
+    fn note_streak(&mut self, id: &ContainerId) {
+        let streak = self.worker.open_streak();
+        if streak != self.written {
+            self.context.streaks.note(id, self.key.probe_type, streak);
+            self.written = streak;
         }
     }
 

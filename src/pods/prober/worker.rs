@@ -88,6 +88,15 @@ pub enum Verdict {
     Error,
 }
 
+/// Equal results in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Streak {
+    /// The result: Success or Failure.
+    pub result: ProbeResult,
+    /// The number of results.
+    pub run: u32,
+}
+
 /// A worker's state (kubelet-probes 2.1).
 #[derive(Clone, Debug)]
 pub struct Worker {
@@ -155,6 +164,21 @@ impl Worker {
     /// Returns the number of equal results in a row.
     pub fn run(&self) -> u32 {
         self.run
+    }
+
+    /// Returns the equal results in a row, if they are too few to change the value in force.
+    pub fn open_streak(&self) -> Option<Streak> {
+        let is_open = self.run > 0 && !self.on_hold && self.set != Some(self.last);
+        is_open.then_some(Streak {
+            result: self.last,
+            run: self.run,
+        })
+    }
+
+    /// Goes on with the results of an earlier daemon. Call this function only after the worker has begun to watch the
+    /// instance of these results.
+    pub fn go_on(&mut self, streak: Streak) {
+        (self.last, self.run) = (streak.result, streak.run);
     }
 
     /// Decides the first half of a step, before the handler, by rows 1–10 of kubelet-probes 2.3.
@@ -425,6 +449,59 @@ mod tests {
     const S: Verdict = Verdict::Success;
     const F: Verdict = Verdict::Failure;
     const E: Verdict = Verdict::Error;
+
+    /// Runs a step, and returns the number of equal results that have not changed the value.
+    fn open_after(w: &mut World, verdict: Verdict) -> Option<(ProbeResult, u32)> {
+        w.step(verdict);
+        w.worker.open_streak().map(|s| (s.result, s.run))
+    }
+
+    #[test]
+    fn results_in_a_row_are_open_until_they_change_the_value() {
+        let failed = |run| Some((ProbeResult::Failure, run));
+        let mut w = World::new(ProbeType::Liveness, 1, 3, 0);
+        assert_eq!(open_after(&mut w, S), None);
+        assert_eq!(open_after(&mut w, F), failed(1));
+        assert_eq!(open_after(&mut w, E), failed(1));
+        assert_eq!(open_after(&mut w, F), failed(2));
+        assert_eq!(open_after(&mut w, S), None);
+        assert_eq!(open_after(&mut w, F), failed(1));
+        assert_eq!(open_after(&mut w, F), failed(2));
+        assert_eq!(open_after(&mut w, F), None, "the container is killed");
+        let mut w = World::new(ProbeType::Readiness, 2, 2, 0);
+        assert_eq!(open_after(&mut w, S), Some((ProbeResult::Success, 1)));
+        assert_eq!(open_after(&mut w, S), None);
+        assert_eq!(open_after(&mut w, F), failed(1));
+        assert_eq!(open_after(&mut w, F), None);
+        assert_eq!(open_after(&mut w, F), None);
+        let mut w = World::new(ProbeType::Startup, 1, 2, 0);
+        assert_eq!(open_after(&mut w, F), failed(1));
+        assert_eq!(open_after(&mut w, F), None);
+    }
+
+    #[test]
+    fn a_worker_goes_on_with_the_results_of_an_earlier_one() {
+        for kind in [ProbeType::Liveness, ProbeType::Startup] {
+            let mut w = World::new(kind, 1, 3, 0);
+            w.restored = true;
+            w.worker.before(
+                w.now,
+                &StepInputs {
+                    container: &ContainerView::of(w.status.as_ref(), &w.spec, "c"),
+                    deletion_timestamp: false,
+                    manager_started: MANAGER,
+                    container_started: &|_| None,
+                    restored: &|_| true,
+                },
+            );
+            w.worker.go_on(Streak {
+                result: ProbeResult::Failure,
+                run: 2,
+            });
+            w.step(F);
+            assert_eq!(w.cached("a"), Some(ProbeResult::Failure), "{kind}");
+        }
+    }
 
     #[track_caller]
     fn check_step(change: impl Fn(&mut World), goes_on: [bool; 3], cached: Option<ProbeResult>) {

@@ -10,7 +10,6 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -36,16 +35,31 @@ pub enum StopStage {
     Signalled,
 }
 
-/// A stop that a daemon has begun.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct BegunStop {
-    /// The id of the boot to which `until` belongs.
-    boot_id: String,
-    /// The end of the grace period.
-    pub until: Moment,
+/// A stop that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// The time at which the stop began, and with it the preStop hook.
+    pub since: Moment,
     /// How far the stop has come.
     #[serde(default)]
     pub stage: StopStage,
+}
+
+/// A stop that a daemon has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BegunStop {
+    /// The stop.
+    pub stop: Stop,
+    /// The end of the grace period.
+    pub until: Moment,
+}
+
+/// The content of a record.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    /// The id of the boot to which the moments belong.
+    boot_id: String,
+    begun: BegunStop,
 }
 
 /// The stops that an earlier daemon has begun, and the records for the next one.
@@ -64,9 +78,9 @@ impl BegunStops {
         let (containers, boot_id) = (layout.containers(), clock::boot_id());
         let dirs = fs::read_dir(&containers).into_iter().flatten().flatten();
         let stops = dirs.filter_map(|dir| {
-            let stop: BegunStop = record_file::read(&dir.path(), STOP)?;
+            let kept: Kept = record_file::read(&dir.path(), STOP)?;
             let name = dir.file_name().into_string().ok()?;
-            (stop.boot_id == boot_id).then_some((name, stop))
+            (kept.boot_id == boot_id).then_some((name, kept.begun))
         });
         Self {
             earlier: Mutex::new(stops.collect()),
@@ -78,7 +92,7 @@ impl BegunStops {
     /// Returns the running containers of a pod whose stop an earlier daemon has begun, and this one has not taken up.
     pub fn of(&self, runtime: &RuntimePodStatus) -> Vec<ContainerId> {
         let earlier = self.earlier.locked();
-        let is_begun = |id: &ContainerId| earlier.contains_key(directory_of(id));
+        let is_begun = |id: &ContainerId| earlier.contains_key(id.as_str());
         let containers = runtime.containers.iter();
         let begun = containers.filter(|c| c.state == RuntimeState::Running && is_begun(&c.id));
         begun.map(|c| c.id.clone()).collect()
@@ -86,18 +100,17 @@ impl BegunStops {
 
     /// Returns the stop of this container that an earlier daemon has begun. From now on it is a stop of this daemon.
     pub fn take_up(&self, id: &ContainerId) -> Option<BegunStop> {
-        self.earlier.locked().remove(directory_of(id))
+        self.earlier.locked().remove(id.as_str())
     }
 
-    /// Writes how far a stop has come, and that its grace period ends after the time `left`.
-    pub fn note(&self, id: &ContainerId, left: Duration, stage: StopStage) {
-        let dir = self.containers.join(directory_of(id));
-        let stop = BegunStop {
+    /// Writes how far the stop of a container has come.
+    pub fn note(&self, id: &ContainerId, begun: BegunStop) {
+        let dir = self.containers.join(id.as_str());
+        let kept = Kept {
             boot_id: self.boot_id.clone(),
-            until: Moment::now() + left,
-            stage,
+            begun,
         };
-        match record_file::write(&dir, STOP, &stop, false) {
+        match record_file::write(&dir, STOP, &kept, false) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
                 // An older one would end the container too soon.
                 let _ = remove_any(&dir.join(STOP));
@@ -109,10 +122,4 @@ impl BegunStops {
             _ => {}
         }
     }
-}
-
-/// Returns the id without the name of its runtime.
-fn directory_of(id: &ContainerId) -> &str {
-    let id = id.as_str();
-    id.rsplit_once('/').map_or(id, |(_, name)| name)
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::begun_stops::StopStage;
+use super::begun_stops::{BegunStop, Stop, StopStage};
 use super::syncer::{Problems, Syncer};
 use super::turns::{Ended, Turns};
 use crate::api::{HookKind, Pod};
@@ -158,21 +158,14 @@ impl Syncer {
         let _ended = turns.map(|turns| Ended(turns, &kill.name));
         self.deps.probes.killing(pod, kill);
         self.event(pod, &kill.name, EventType::Normal, "Killing", &kill.message);
-        let container = pod.container(&kill.name);
-        let own = || kill_grace_period(pod, container, kill.reason);
+        let own = || kill_grace_period(pod, pod.container(&kill.name), kill.reason);
         let given = grace_of(grace.unwrap_or_else(own));
-        let begun = self.deps.stops.take_up(&kill.id);
-        let left = match begun.as_ref().map(|begun| begun.until.since(Moment::now())) {
-            None => given,
-            // Of a pod whose file is gone only this stop knows the grace period.
-            Some(left) if container.is_none() => left,
-            Some(left) => left.min(given),
-        };
-        let left = match begun.map(|begun| begun.stage).unwrap_or_default() {
+        let (stop, left) = self.stop_to_go_on_with(pod, kill, given);
+        let left = match stop.stage {
             StopStage::Signalled => left,
-            stage => self.before_the_signal(pod, kill, left, stage, turns, cancel)?,
+            _ => self.before_the_signal(pod, kill, stop, left, turns, cancel)?,
         };
-        self.deps.stops.note(&kill.id, left, StopStage::Signalled);
+        self.note(kill, stop, left, StopStage::Signalled);
         self.runtime()
             .stop_container(&kill.id, left, cancel)
             .map_err(|e| {
@@ -193,42 +186,69 @@ impl Syncer {
             })
     }
 
+    /// Returns the stop as far as an earlier daemon has brought it, or a new one, and what is left of its grace period.
+    fn stop_to_go_on_with(&self, pod: &Pod, kill: &ToKill, given: Duration) -> (Stop, Duration) {
+        let now = Moment::now();
+        let Some(begun) = self.deps.stops.take_up(&kill.id) else {
+            let (since, stage) = (now, StopStage::Begun);
+            return (Stop { since, stage }, given);
+        };
+        let left = begun.until.since(now);
+        let left = match pod.container(&kill.name) {
+            Some(_) => left.min(given),
+            // Of a pod whose file is gone only this stop knows the grace period.
+            None => left,
+        };
+        (begun.stop, left)
+    }
+
     /// Runs the hook, unless it is done, and waits for the container's turn. Returns the grace period that is left for the
     /// stop signal.
     fn before_the_signal(
         &self,
         pod: &Pod,
         kill: &ToKill,
-        left: Duration,
-        stage: StopStage,
+        stop: Stop,
+        mut left: Duration,
         turns: Option<&Turns>,
         cancel: &Cancel,
     ) -> Result<Duration, KillError> {
-        self.deps.stops.note(&kill.id, left, stage);
+        self.note(kill, stop, left, stop.stage);
         // The hook runs first, so that the hooks of all containers run while sidecars wait for their turn.
-        let left = match stage {
-            StopStage::Begun => left_of(left, self.pre_stop(pod, kill, left, cancel)),
-            StopStage::HookDone | StopStage::Signalled => left,
-        };
-        if cancel.is_cancelled() {
-            return Err(KillError::Cancelled);
+        if stop.stage == StopStage::Begun {
+            left = left_of(left, self.pre_stop(pod, kill, stop.since, left, cancel));
         }
-        let waited = match turns {
-            Some(turns) if !left.is_zero() => {
-                self.deps.stops.note(&kill.id, left, StopStage::HookDone);
-                turns.wait(&actions::ends_after(&pod.spec, &kill.name), left)
-            }
-            _ => Duration::ZERO,
-        };
-        if cancel.is_cancelled() {
-            return Err(KillError::Cancelled);
+        if let Some(turns) = turns.filter(|_| !left.is_zero() && !cancel.is_cancelled()) {
+            self.note(kill, stop, left, StopStage::HookDone);
+            let before = actions::ends_after(&pod.spec, &kill.name);
+            left = left_of(left, turns.wait(&before, left));
         }
-        Ok(stop_grace(left_of(left, waited)))
+        // a cancellation may have ended the hook or the wait
+        match cancel.is_cancelled() {
+            true => Err(KillError::Cancelled),
+            false => Ok(stop_grace(left)),
+        }
+    }
+
+    /// Writes down for the next daemon how far a stop has come.
+    fn note(&self, kill: &ToKill, stop: Stop, left: Duration, stage: StopStage) {
+        let begun = BegunStop {
+            stop: Stop { stage, ..stop },
+            until: Moment::now() + left,
+        };
+        self.deps.stops.note(&kill.id, begun);
     }
 
     /// Runs the container's preStop hook, at most for the grace period. Does not run the hook if the grace period is
     /// zero. Returns the time that the hook took. The container is stopped afterwards, even if the hook failed.
-    fn pre_stop(&self, pod: &Pod, kill: &ToKill, grace: Duration, cancel: &Cancel) -> Duration {
+    fn pre_stop(
+        &self,
+        pod: &Pod,
+        kill: &ToKill,
+        since: Moment,
+        grace: Duration,
+        cancel: &Cancel,
+    ) -> Duration {
         let Some(container) = pod.container(&kill.name).filter(|_| !grace.is_zero()) else {
             return Duration::ZERO;
         };
@@ -238,7 +258,8 @@ impl Syncer {
             id: &kill.id,
         };
         let began = Moment::now();
-        if let Err(e) = self.deps.hooks.pre_stop(subject, grace, cancel) {
+        let ran = began.since(since);
+        if let Err(e) = self.deps.hooks.pre_stop(subject, grace, ran, cancel) {
             self.hook_failed(HookKind::PreStop, subject, &e);
         }
         Moment::now().since(began)

@@ -7,6 +7,7 @@ mod boot;
 mod case;
 mod cgroups;
 mod clock;
+mod damage;
 mod devices;
 mod kills;
 mod network;
@@ -19,6 +20,7 @@ mod sys;
 mod tar;
 mod tools;
 mod volumes;
+mod watched;
 mod workloads;
 
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ use crate::case::{Not, Verdict};
 use crate::node::{ADDRESS, Node, command, log_length, logged_since};
 use crate::pods::{TOOLS, image, import, no_pods};
 use crate::{
-    app_armor, cgroups, clock, devices, kills, network, roots, running, volumes, workloads,
+    app_armor, cgroups, clock, damage, devices, kills, network, roots, running, volumes, workloads,
 };
 
 type Case = (&'static str, fn(&Node) -> Verdict);
@@ -77,6 +77,7 @@ const CASES: &[Case] = &[
     ("daemon-ends-and-starts", running::daemon_ends_and_starts),
     ("daemon-is-killed", running::daemon_is_killed),
     ("kills", kills::kills),
+    ("damaged-records", damage::damage),
     ("pods-over-jumps-of-the-clock", clock::pods_over_jumps),
     ("rollout", workloads::rollout),
     (

@@ -1,0 +1,147 @@
+//! Equal results in a row that have not changed anything yet, each in a record beside those of its container, for a daemon
+//! that follows one that was killed (deviations: `streaks-go-on`).
+//!
+//! Invariants: a record says what the last run has made of the count. Without a count there is no record, so a probe that
+//! stays as it is writes nothing. The record is not synced, because no container outlives the boot, and goes with the
+//! container.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::results::ProbeResult;
+use super::worker::{OLDER_MARGIN, Streak};
+use crate::api::ProbeType;
+use crate::base::aside::remove_any;
+use crate::base::clock::{self, Moment};
+use crate::base::paths::Layout;
+use crate::base::record_file;
+use crate::engine::runtime::ContainerId;
+
+/// The place of the records.
+#[derive(Default)]
+pub struct Streaks {
+    /// The directory that has a directory for each container; `None` where nothing is kept.
+    containers: Option<PathBuf>,
+    boot_id: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    /// The id of the boot to which `at` belongs.
+    boot_id: String,
+    /// True if the results are failures.
+    failed: bool,
+    /// The number of results.
+    run: u32,
+    /// The time of the last result.
+    at: Moment,
+}
+
+impl Streaks {
+    /// Returns the place of the records of this layout.
+    pub fn new(layout: &Layout) -> Self {
+        Self {
+            containers: Some(layout.containers()),
+            boot_id: clock::boot_id(),
+        }
+    }
+
+    /// Returns the count that an earlier daemon has left for this probe. A count whose last result is older than two
+    /// periods, and the time that a daemon takes to start, is not one in a row.
+    pub(super) fn left(
+        &self,
+        id: &ContainerId,
+        probe_type: ProbeType,
+        period: Duration,
+        now: Moment,
+    ) -> Option<Streak> {
+        let dir = self.containers.as_ref()?.join(id.as_str());
+        let record: Record = record_file::read(&dir, &name(probe_type))?;
+        let is_recent = now.since(record.at) <= period * 2 + OLDER_MARGIN;
+        let result = match record.failed {
+            true => ProbeResult::Failure,
+            false => ProbeResult::Success,
+        };
+        let run = record.run;
+        (record.boot_id == self.boot_id && is_recent).then_some(Streak { result, run })
+    }
+
+    /// Writes the count of a probe, or removes the record if there is none. A container whose directory is gone needs no
+    /// record. A count that cannot be written begins anew under the next daemon.
+    pub(super) fn note(&self, id: &ContainerId, probe_type: ProbeType, streak: Option<Streak>) {
+        let Some(containers) = &self.containers else {
+            return;
+        };
+        let (dir, name) = (containers.join(id.as_str()), name(probe_type));
+        let Some(Streak { result, run }) = streak else {
+            let _ = remove_any(&dir.join(name));
+            return;
+        };
+        let record = Record {
+            boot_id: self.boot_id.clone(),
+            failed: result == ProbeResult::Failure,
+            run,
+            at: Moment::now(),
+        };
+        match record_file::write(&dir, &name, &record, false) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                let _ = remove_any(&dir.join(name));
+                log::debug!("cannot write the results in a row of container {id}: {e}");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn name(probe_type: ProbeType) -> String {
+    format!("probe-{}.json", probe_type.word())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_secs(10);
+
+    fn streak(result: ProbeResult, run: u32) -> Streak {
+        Streak { result, run }
+    }
+
+    #[test]
+    fn a_count_is_found_again_until_it_is_over_or_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path());
+        let id = ContainerId::from("c");
+        let left = |probe_type, later| {
+            let now = Moment::now() + Duration::from_secs(later);
+            Streaks::new(&layout).left(&id, probe_type, PERIOD, now)
+        };
+        let streaks = Streaks::new(&layout);
+        let three = Some(streak(ProbeResult::Failure, 3));
+        // The container is gone.
+        streaks.note(&id, ProbeType::Liveness, three);
+        assert_eq!(left(ProbeType::Liveness, 0), None);
+        fs::create_dir_all(layout.containers().join("c")).unwrap();
+        streaks.note(&id, ProbeType::Liveness, three);
+        let two = Some(streak(ProbeResult::Success, 2));
+        streaks.note(&id, ProbeType::Readiness, two);
+        assert_eq!(left(ProbeType::Liveness, 0), three);
+        assert_eq!(left(ProbeType::Readiness, 0), two);
+        assert_eq!(left(ProbeType::Startup, 0), None);
+        assert_eq!(left(ProbeType::Liveness, 29), three);
+        assert_eq!(left(ProbeType::Liveness, 31), None);
+        streaks.note(&id, ProbeType::Liveness, None);
+        assert_eq!(left(ProbeType::Liveness, 0), None);
+        let before = Streaks {
+            boot_id: "another boot".into(),
+            ..Streaks::new(&layout)
+        };
+        before.note(&id, ProbeType::Startup, three);
+        assert_eq!(left(ProbeType::Startup, 0), None);
+    }
+}
