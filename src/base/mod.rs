@@ -4,6 +4,7 @@
 pub mod aside;
 pub mod atomic_file;
 pub mod bell;
+pub mod boot_record;
 pub mod cancel;
 pub mod change_feed;
 pub mod clock;

@@ -697,7 +697,7 @@ mod tests {
             let dirs = fs::read_dir(day.node.layout.containers());
             let records = dirs.into_iter().flatten().filter_map(|dir| {
                 let text = fs::read(dir.ok()?.path().join("probe-liveness.json")).ok()?;
-                serde_json::from_slice::<Value>(&text).ok()?["run"].as_u64()
+                serde_json::from_slice::<Value>(&text).ok()?["content"]["run"].as_u64()
             });
             records.max().unwrap_or(0)
         };

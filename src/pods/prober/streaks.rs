@@ -2,10 +2,8 @@
 //! that follows one that was killed (deviations: `streaks-go-on`).
 //!
 //! Invariants: a record says what the last run has made of the count. Without a count there is no record, so a probe that
-//! stays as it is writes nothing. The record is not synced, because no container outlives the boot, and goes with the
-//! container.
+//! stays as it is writes nothing. The record goes with the container.
 
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,9 +13,9 @@ use super::results::ProbeResult;
 use super::worker::{OLDER_MARGIN, Streak};
 use crate::api::ProbeType;
 use crate::base::aside::remove_any;
-use crate::base::clock::{self, Moment};
+use crate::base::boot_record;
+use crate::base::clock::Moment;
 use crate::base::paths::Layout;
-use crate::base::record_file;
 use crate::engine::runtime::ContainerId;
 
 /// The place of the records.
@@ -25,13 +23,10 @@ use crate::engine::runtime::ContainerId;
 pub struct Streaks {
     /// The directory that has a directory for each container; `None` where nothing is kept.
     containers: Option<PathBuf>,
-    boot_id: String,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Record {
-    /// The id of the boot to which `at` belongs.
-    boot_id: String,
     /// True if the results are failures.
     failed: bool,
     /// The number of results.
@@ -45,7 +40,6 @@ impl Streaks {
     pub fn new(layout: &Layout) -> Self {
         Self {
             containers: Some(layout.containers()),
-            boot_id: clock::boot_id(),
         }
     }
 
@@ -59,14 +53,14 @@ impl Streaks {
         now: Moment,
     ) -> Option<Streak> {
         let dir = self.containers.as_ref()?.join(id.as_str());
-        let record: Record = record_file::read(&dir, &name(probe_type))?;
+        let record: Record = boot_record::read(&dir, &name(probe_type))?;
         let is_recent = now.since(record.at) <= period * 2 + OLDER_MARGIN;
         let result = match record.failed {
             true => ProbeResult::Failure,
             false => ProbeResult::Success,
         };
         let run = record.run;
-        (record.boot_id == self.boot_id && is_recent).then_some(Streak { result, run })
+        is_recent.then_some(Streak { result, run })
     }
 
     /// Writes the count of a probe, or removes the record if there is none. A container whose directory is gone needs no
@@ -81,17 +75,12 @@ impl Streaks {
             return;
         };
         let record = Record {
-            boot_id: self.boot_id.clone(),
             failed: result == ProbeResult::Failure,
             run,
             at: Moment::now(),
         };
-        match record_file::write(&dir, &name, &record, false) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                let _ = remove_any(&dir.join(name));
-                log::debug!("cannot write the results in a row of container {id}: {e}");
-            }
-            _ => {}
+        if let Err(e) = boot_record::write(&dir, &name, &record) {
+            log::debug!("cannot write the results in a row of container {id}: {e}");
         }
     }
 }
@@ -137,11 +126,5 @@ mod tests {
         assert_eq!(left(ProbeType::Liveness, 31), None);
         streaks.note(&id, ProbeType::Liveness, None);
         assert_eq!(left(ProbeType::Liveness, 0), None);
-        let before = Streaks {
-            boot_id: "another boot".into(),
-            ..Streaks::new(&layout)
-        };
-        before.note(&id, ProbeType::Startup, three);
-        assert_eq!(left(ProbeType::Startup, 0), None);
     }
 }

@@ -1,23 +1,21 @@
 //! The stops of containers, each in a record beside those of its container, for a daemon that follows one that was killed
 //! (deviations: `stop-goes-on`).
 //!
-//! Invariants: what is about to be done is in the record before the container notices it. The record is not synced,
-//! because no container outlives the boot, and goes with the container. An earlier daemon's stop is taken up once: a
-//! stop that this daemon begins after that, or begins again, has its whole grace period.
+//! Invariants: what is about to be done is in the record before the container notices it. The record goes with the
+//! container. An earlier daemon's stop is taken up once: a stop that this daemon begins after that, or begins again, has
+//! its whole grace period.
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::aside::remove_any;
-use crate::base::clock::{self, Moment};
+use crate::base::boot_record;
+use crate::base::clock::Moment;
 use crate::base::locks::Locked;
 use crate::base::paths::Layout;
-use crate::base::record_file;
 use crate::engine::runtime::{ContainerId, RuntimePodStatus, RuntimeState};
 
 /// The name of the record.
@@ -54,19 +52,10 @@ pub struct BegunStop {
     pub until: Moment,
 }
 
-/// The content of a record.
-#[derive(Serialize, Deserialize)]
-struct Kept {
-    /// The id of the boot to which the moments belong.
-    boot_id: String,
-    begun: BegunStop,
-}
-
 /// The stops that an earlier daemon has begun, and the records for the next one.
 pub struct BegunStops {
     /// The directory that has a directory for each container.
     containers: PathBuf,
-    boot_id: String,
     /// The stops that this daemon has not taken up, by the names of the containers' directories.
     earlier: Mutex<HashMap<String, BegunStop>>,
 }
@@ -75,17 +64,15 @@ impl BegunStops {
     /// Reads what an earlier daemon has left. A record that cannot be read costs what it says: the container has its
     /// grace period again.
     pub fn open(layout: &Layout) -> Self {
-        let (containers, boot_id) = (layout.containers(), clock::boot_id());
+        let containers = layout.containers();
         let dirs = fs::read_dir(&containers).into_iter().flatten().flatten();
         let stops = dirs.filter_map(|dir| {
-            let kept: Kept = record_file::read(&dir.path(), STOP)?;
-            let name = dir.file_name().into_string().ok()?;
-            (kept.boot_id == boot_id).then_some((name, kept.begun))
+            let begun = boot_record::read(&dir.path(), STOP)?;
+            Some((dir.file_name().into_string().ok()?, begun))
         });
         Self {
             earlier: Mutex::new(stops.collect()),
             containers,
-            boot_id,
         }
     }
 
@@ -106,20 +93,11 @@ impl BegunStops {
     /// Writes how far the stop of a container has come.
     pub fn note(&self, id: &ContainerId, begun: BegunStop) {
         let dir = self.containers.join(id.as_str());
-        let kept = Kept {
-            boot_id: self.boot_id.clone(),
-            begun,
-        };
-        match record_file::write(&dir, STOP, &kept, false) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                // An older one would end the container too soon.
-                let _ = remove_any(&dir.join(STOP));
-                log::warn!(
-                    "cannot write that container {id} is being stopped: {e}; if the daemon is killed meanwhile, the next one \
-                     gives it its grace period again"
-                );
-            }
-            _ => {}
+        if let Err(e) = boot_record::write(&dir, STOP, &begun) {
+            log::warn!(
+                "cannot write that container {id} is being stopped: {e}; if the daemon is killed meanwhile, the next one \
+                 gives it its grace period again"
+            );
         }
     }
 }
