@@ -18,8 +18,8 @@ const API_SERVER: &str = "api-server";
 /// The files of a client that nobody has given rights.
 const STRANGER: &str = "stranger";
 
-/// The time after its start for which the daemon lets clients wait for its first connection.
-const FIRST_TRY: Duration = Duration::from_secs(2);
+/// The time after its start for which the daemon lets clients wait for a connection.
+const FIRST_MOMENTS: Duration = Duration::from_secs(2);
 
 /// Runs a test on a node whose server makes its own certificate. The test gets a client that asks for a path with further
 /// arguments of curl, and that trusts this certificate.
@@ -116,7 +116,10 @@ fn a_client_of_the_first_moment_waits_for_the_connection() {
                 if is_in_time {
                     // A refusal would come now.
                     let early = answer.recv_timeout(Duration::from_millis(300));
-                    assert!(early.is_err() || begun.elapsed() > FIRST_TRY, "{early:?}");
+                    assert!(
+                        early.is_err() || begun.elapsed() > FIRST_MOMENTS,
+                        "{early:?}"
+                    );
                     server.release();
                     early.or_else(|_| answer.recv_timeout(CEILING)).unwrap()
                 } else {
@@ -124,7 +127,7 @@ fn a_client_of_the_first_moment_waits_for_the_connection() {
                 }
             });
             server.release();
-            (status, text, begun.elapsed() > FIRST_TRY)
+            (status, text, begun.elapsed() > FIRST_MOMENTS)
         };
         wait_until("the answer of a connection in time", || {
             let (status, text, is_late) = first(true);

@@ -95,8 +95,6 @@ pub struct Client {
     pending: BTreeMap<RequestId, Pending>,
     last: u64,
     changes: Vec<LinkChange>,
-    /// True once there was a connection, or a try to make one has failed.
-    has_tried: bool,
 }
 
 impl Client {
@@ -113,13 +111,7 @@ impl Client {
             pending: BTreeMap::new(),
             last: 0,
             changes: Vec::new(),
-            has_tried: false,
         }
-    }
-
-    /// True if it is not known yet whether the API server can be reached.
-    pub fn is_at_its_first_try(&self) -> bool {
-        !self.has_tried
     }
 
     /// True if there is a connection, so that a request has a chance.
@@ -280,7 +272,6 @@ impl Client {
         match Streams::open(connection, Instant::now()) {
             Ok(streams) => {
                 self.connection = Connection::Open(Box::new(streams));
-                self.has_tried = true;
                 self.changes.push(LinkChange::Up);
             }
             Err(e) => {
@@ -335,7 +326,6 @@ impl Client {
     fn lose(&mut self, now: Moment, cause: String, heard: &mut Vec<(RequestId, Heard)>) {
         let delay = self.back_off.next(None).mul_f64(0.5 + random_fraction());
         self.connection = Connection::None { until: now + delay };
-        self.has_tried = true;
         self.queue.clear();
         let pending = std::mem::take(&mut self.pending).into_iter();
         heard.extend(pending.map(|(id, p)| (id, p.assembly.broken(cause.clone()))));

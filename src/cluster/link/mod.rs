@@ -63,9 +63,9 @@ use crate::pods::workers::{PodWorkers, WorkerStage};
 pub use node_labels::last_seen as labels_last_seen;
 pub use reviews::ReviewDesk;
 
-/// Longest time after the start for which clients of the server wait for the first connection. The server may be asked
-/// before the connection is made, and a client is not refused for that.
-const FIRST_TRY: Duration = Duration::from_secs(2);
+/// Time after the start for which clients of the server wait for a connection. The server may be asked before the first
+/// one is made, and a client is not refused for that.
+const FIRST_MOMENTS: Duration = Duration::from_secs(2);
 /// Longest wait, so that the pulse of the thread is seen.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -270,8 +270,9 @@ impl State {
         self.gather_events(now);
         self.wake_at = now + LONGEST;
         if !self.client.is_connected() {
-            if self.client.is_at_its_first_try() && now < self.begun + FIRST_TRY {
-                self.wake_by([self.begun + FIRST_TRY]);
+            let patience = self.begun + FIRST_MOMENTS;
+            if now < patience {
+                self.wake_by([patience]);
             } else {
                 self.deps.reviews.give_up();
             }
