@@ -375,6 +375,13 @@ fn hooks_by_http(node: &Node) {
     day.end();
 }
 
+/// The container is killed once the file `healthy` is gone.
+fn live_while_healthy(pod: &mut Value) {
+    let command = ["/bin/cat", "/starts/healthy"];
+    pod["spec"]["containers"][0]["livenessProbe"] =
+        json!({"exec": {"command": command}, "periodSeconds": 1, "failureThreshold": 1});
+}
+
 fn a_liveness_kill_runs_the_pre_stop_hook(node: &Node) {
     let day = Day::begin(node);
     let healthy = shared(node, "healthy");
@@ -385,8 +392,7 @@ fn a_liveness_kill_runs_the_pre_stop_hook(node: &Node) {
         SAYS_TERM,
         json!({"preStop": exec("echo hook >>/starts/order; : >/starts/healthy")}),
     );
-    pod["spec"]["containers"][0]["livenessProbe"] = json!({"exec": {"command": ["/bin/cat", "/starts/healthy"]},
-        "periodSeconds": 1, "failureThreshold": 1});
+    live_while_healthy(&mut pod);
     day.put("app", pod);
     day.wait_ready("app");
     wait_for_file(&day, "up");
@@ -405,8 +411,7 @@ fn a_stop_by_a_probe_goes_on_under_the_next_daemon(node: &Node) {
     let hook = exec("echo hook >>/starts/order");
     let hooks = json!({"preStop": hook});
     let mut pod = hooked(&day, "app", ends_at_the_second_term, hooks);
-    pod["spec"]["containers"][0]["livenessProbe"] = json!({"exec": {"command": ["/bin/cat", "/starts/healthy"]},
-        "periodSeconds": 1, "failureThreshold": 1});
+    live_while_healthy(&mut pod);
     day.put("app", pod);
     day.wait_ready("app");
     wait_for_file(&day, "up");
