@@ -22,6 +22,8 @@ mod life;
 mod pods;
 #[path = "../tests/support/real_registry.rs"]
 mod real_registry;
+#[path = "../tests/support/damage.rs"]
+mod record_damage;
 mod support;
 #[path = "crash/victims.rs"]
 mod victims;

@@ -13,6 +13,8 @@ mod kills;
 mod network;
 mod node;
 mod pods;
+#[path = "../../support/damage.rs"]
+mod record_damage;
 mod roots;
 mod running;
 mod suite;
