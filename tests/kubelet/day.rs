@@ -718,6 +718,10 @@ mod tests {
             "{kills} {tries}: {}",
             day.log()
         );
+        // Also under daemons that follow quickly, failures that count together are a period apart.
+        let uptime = |line: &String| line.split(' ').next().unwrap().parse::<f64>().unwrap();
+        let starts: Vec<f64> = day.starts("app").iter().map(uptime).collect();
+        assert!(starts[1] - starts[0] >= 4.0 * 2.0, "{starts:?}");
         day.end();
     }
 

@@ -43,7 +43,7 @@ impl Streaks {
         }
     }
 
-    /// Returns the count that an earlier daemon has left for this probe. A count whose last result is older than two
+    /// Returns the count that an earlier daemon has left for this probe, and the time of the last result. A count whose last result is older than two
     /// periods, and the time that a daemon takes to start, is not one in a row.
     pub(super) fn left(
         &self,
@@ -51,7 +51,7 @@ impl Streaks {
         probe_type: ProbeType,
         period: Duration,
         now: Moment,
-    ) -> Option<Streak> {
+    ) -> Option<(Streak, Moment)> {
         let dir = self.containers.as_ref()?.join(id.as_str());
         let record: Record = boot_record::read(&dir, &name(probe_type))?;
         let is_recent = now.since(record.at) <= period * 2 + OLDER_MARGIN;
@@ -60,7 +60,7 @@ impl Streaks {
             false => ProbeResult::Success,
         };
         let run = record.run;
-        is_recent.then_some(Streak { result, run })
+        is_recent.then_some((Streak { result, run }, record.at))
     }
 
     /// Writes the count of a probe, or removes the record if there is none. A container whose directory is gone needs no
@@ -108,7 +108,9 @@ mod tests {
         let id = ContainerId::from("c");
         let left = |probe_type, later| {
             let now = Moment::now() + Duration::from_secs(later);
-            Streaks::new(&layout).left(&id, probe_type, PERIOD, now)
+            let left = Streaks::new(&layout).left(&id, probe_type, PERIOD, now);
+            assert!(left.is_none_or(|(_, at)| at <= Moment::now()));
+            left.map(|(streak, _)| streak)
         };
         let streaks = Streaks::new(&layout);
         let three = Some(streak(ProbeResult::Failure, 3));

@@ -270,9 +270,10 @@ impl Job {
             restored: &|id| context.is_restored(id),
         };
         let before = self.worker.before(Moment::now(), &inputs);
+        let mut not_before = None;
         if before.adopted {
             *self.last_instance.locked() = self.worker.container_id().cloned();
-            self.go_on_with_streak();
+            not_before = self.go_on_with_streak();
         }
         for action in before.actions {
             self.apply(action, None);
@@ -282,6 +283,7 @@ impl Job {
             Next::Exit => return false,
             Next::Continue => {}
             Next::Delayed(until) => self.delayed_until = Some(until),
+            Next::Probe(_) if not_before > Some(Moment::now()) => self.delayed_until = not_before,
             Next::Probe(id) => self.probe(&id),
         }
         true
@@ -318,16 +320,16 @@ impl Job {
         self.note_streak(id);
     }
 
-    /// Goes on with the results in a row that an earlier daemon has counted for this instance.
-    fn go_on_with_streak(&mut self) {
-        let Some(id) = self.worker.container_id() else {
-            return;
-        };
+    /// Goes on with the results in a row that an earlier daemon has counted for this instance. Returns the time at which
+    /// the next result is due: results that count together are a period apart.
+    fn go_on_with_streak(&mut self) -> Option<Moment> {
+        let id = self.worker.container_id()?;
         let (streaks, of) = (&self.context.streaks, self.key.probe_type);
-        self.written = streaks.left(id, of, self.period, Moment::now());
-        if let Some(streak) = self.written {
-            self.worker.go_on(streak);
-        }
+        let left = streaks.left(id, of, self.period, Moment::now());
+        self.written = left.map(|(streak, _)| streak);
+        let (streak, at) = left?;
+        self.worker.go_on(streak);
+        Some(at + self.period)
     }
 
     fn note_streak(&mut self, id: &ContainerId) {
