@@ -2,11 +2,15 @@
 //! terminal.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::Instant;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -15,7 +19,7 @@ use serde_json::json;
 
 use crate::support;
 use crate::support::fake_registry::{Content, Layer, Server, noise, tar};
-use crate::support::{Node, PROGRAM, on, processes_naming, wait_until};
+use crate::support::{CEILING, Node, PROGRAM, on, processes_naming, wait_until};
 
 /// A child that does not outlive the test.
 pub(crate) struct Killed(pub(crate) Child);
@@ -24,6 +28,14 @@ impl Killed {
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.0.id()).unwrap();
         kill(Pid::from_raw(pid), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    fn end(&mut self) -> ExitStatus {
+        wait_until("the end of the child", || {
+            self.0.try_wait().unwrap().is_some()
+        });
+        self.0.wait().unwrap()
     }
 }
 
@@ -43,13 +55,30 @@ fn write_pod(dir: &Path, name: &str) {
     fs::write(dir.join(format!("{name}.json")), pod.to_string()).unwrap();
 }
 
-/// Reads from the terminal until it shows the text.
-fn wait_for(mut master: &File, wanted: &str) {
+/// Reads what is shown until `find` finds in it what it looks for.
+fn wait_for<T>(mut from: impl Read + AsFd, find: impl Fn(&str) -> Option<T>) -> T {
     let (mut shown, mut bytes) = (String::new(), [0; 4096]);
-    while !shown.contains(wanted) {
-        let n = master.read(&mut bytes).unwrap();
+    let end = Instant::now() + CEILING;
+    loop {
+        if let Some(found) = find(&shown) {
+            return found;
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap();
+        let mut fds = [PollFd::new(from.as_fd(), PollFlags::POLLIN)];
+        assert_ne!(poll(&mut fds, timeout).unwrap(), 0, "not shown: {shown:?}");
+        let n = from.read(&mut bytes).unwrap();
+        assert_ne!(n, 0, "the end of what is shown: {shown:?}");
         shown.push_str(&String::from_utf8_lossy(&bytes[..n]));
     }
+}
+
+/// `try` without a network, as the bridges of two of them exclude each other on one machine.
+fn try_pods(pods: &Path, tmp: &Path) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(["try", "--network", "none", "--pods"]);
+    command.arg(pods).env("TMPDIR", tmp);
+    command
 }
 
 /// Writes to the terminal fail from then on, and HUP comes.
@@ -65,13 +94,9 @@ fn closing_the_terminal_of_try_removes_everything() {
         fcntl(&master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
         let stdio = || Stdio::from(slave.try_clone().unwrap());
         let image = node.dir.path().join("image");
-        let child = Command::new(PROGRAM)
-            .arg("try")
-            .arg("--pods")
-            .arg(&pods)
+        let child = try_pods(&pods, &tmp)
             .arg("--image")
             .arg(format!("{}=busybox:test", image.display()))
-            .env("TMPDIR", &tmp)
             .stdin(stdio())
             .stdout(stdio())
             .stderr(stdio())
@@ -79,11 +104,11 @@ fn closing_the_terminal_of_try_removes_everything() {
             .unwrap();
         let mut child = Killed(child);
         drop(slave);
-        wait_for(&master, "1/1");
+        wait_for(&master, |shown| shown.contains("1/1").then_some(()));
         let root = fs::read_dir(&tmp).unwrap().next().unwrap().unwrap().path();
         drop(master);
         child.signal(Signal::SIGHUP);
-        assert_eq!(child.0.wait().unwrap().code(), Some(0));
+        assert_eq!(child.end().code(), Some(0));
         assert!(!root.exists(), "{} is left", root.display());
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let root = root.to_str().unwrap();
@@ -111,11 +136,7 @@ fn half_pulled(node: &Node, stdout: Stdio) -> (Killed, Server, String) {
     let spec = json!({"containers": [{"name": "main", "image": image}]});
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec});
     fs::write(pods.join("web.json"), pod.to_string()).unwrap();
-    let child = Command::new(PROGRAM)
-        .arg("try")
-        .arg("--pods")
-        .arg(&pods)
-        .env("TMPDIR", &tmp)
+    let child = try_pods(&pods, &tmp)
         .stdin(Stdio::null())
         .stdout(stdout)
         .stderr(Stdio::null())
@@ -124,12 +145,17 @@ fn half_pulled(node: &Node, stdout: Stdio) -> (Killed, Server, String) {
     (Killed(child), server, format!("{percent}%"))
 }
 
+/// Reads what is still shown: whoever does not read holds up who draws.
+fn read_on(mut from: impl Read + Send + 'static) -> JoinHandle<()> {
+    std::thread::spawn(move || while matches!(from.read(&mut [0; 4096]), Ok(1..)) {})
+}
+
 /// The pull ends with it, and nothing is left.
 fn end_of_try(node: &Node, child: &mut Killed) {
     let tmp = node.dir.path().join("tmp");
     let root = fs::read_dir(&tmp).unwrap().next().unwrap().unwrap().path();
     child.signal(Signal::SIGINT);
-    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+    assert_eq!(child.end().code(), Some(0));
     assert!(!root.exists(), "{} is left", root.display());
     let root = root.to_str().unwrap();
     wait_until("every process to end", || processes_naming(root).is_empty());
@@ -149,10 +175,9 @@ fn the_live_table_shows_how_far_a_pull_is_also_on_a_narrow_terminal() {
         let (master, slave) = (File::from(terminal.master), File::from(terminal.slave));
         fcntl(&master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
         let (mut child, _server, percent) = half_pulled(node, Stdio::from(slave));
-        wait_for(&master, &format!("\n{percent:>5}  web-"));
-        // Whoever does not read holds up who draws.
-        let reader =
-            std::thread::spawn(move || while matches!((&master).read(&mut [0; 4096]), Ok(1..)) {});
+        let line = format!("\n{percent:>5}  web-");
+        wait_for(&master, |shown| shown.contains(&line).then_some(()));
+        let reader = read_on(master);
         end_of_try(node, &mut child);
         reader.join().unwrap();
     });
@@ -163,16 +188,18 @@ fn where_there_is_no_terminal_each_step_of_a_pull_is_a_line() {
     on(Settings::default().runtime, |node| {
         let (read, write) = std::io::pipe().unwrap();
         let (mut child, server, percent) = half_pulled(node, Stdio::from(write));
-        let mut lines = BufReader::new(read).lines().map(Result::unwrap);
         let words = format!(": {percent}, ");
-        let line = lines.find(|l| l.contains("  pull   web-") && l.contains(&words));
-        let line = line.expect("a line of the pull");
+        let line = wait_for(&read, |shown| {
+            let whole = shown.split_inclusive('\n').filter(|l| l.ends_with('\n'));
+            let mut of_pulls = whole.filter(|l| l.contains("  pull   web-"));
+            of_pulls.find(|l| l.contains(&words)).map(str::to_owned)
+        });
         let image = format!("{}/team/app:1: ", server.address);
         assert!(
             line.contains(&image) && line.contains(", 1 of 2 layers"),
             "{line}"
         );
-        let reader = std::thread::spawn(move || lines.for_each(drop));
+        let reader = read_on(read);
         end_of_try(node, &mut child);
         reader.join().unwrap();
     });
@@ -200,7 +227,7 @@ fn log_of_a_daemon(node: &Node, nohup: bool) -> String {
     // Where both are pending the daemon takes HUP first, which has the lower number.
     child.signal(Signal::SIGHUP);
     child.signal(Signal::SIGTERM);
-    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+    assert_eq!(child.end().code(), Some(0));
     fs::read_to_string(log).unwrap()
 }
 
