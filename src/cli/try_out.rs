@@ -42,6 +42,9 @@ usage: podprobe try --pods DIR [--image FILE[=NAME]]… [--root DIR] [--runtime 
 Runs a daemon on the pods in DIR and shows them: on a terminal as a table that refreshes in place, elsewhere with one
 line for each change. Ctrl-C stops and removes everything, and so does closing the terminal. Needs root.
 
+Where a daemon runs already, the range of pod addresses is in use: give --network none, or --root DIR with a
+DIR/etc/podprobe/config.json that has another podCIDR and another serviceCIDR.
+
   --pods DIR               the directory of pod files
   --image FILE             load an OCI layout or docker archive first; may be repeated
   --image PATH=NAME        make an image NAME of a root directory or tar first; may be repeated

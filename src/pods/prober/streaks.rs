@@ -43,8 +43,8 @@ impl Streaks {
         }
     }
 
-    /// Returns the count that an earlier daemon has left for this probe, and the time of the last result. A count whose last result is older than two
-    /// periods, and the time that a daemon takes to start, is not one in a row.
+    /// Returns the count that an earlier daemon has left for this probe, and the time of the last result. A count whose last
+    /// result is older than two periods, and the time that a daemon takes to start, is not one in a row.
     pub(super) fn left(
         &self,
         id: &ContainerId,
