@@ -1,7 +1,6 @@
 //! The status page of a real daemon in browsers: Chromium, and lynx and w3m at 80 columns (Debian's chromium, lynx and w3m).
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -13,17 +12,21 @@ use serde_json::json;
 use crate::support;
 use crate::support::Node;
 use crate::support::daemon::{Day, FOREVER};
+use crate::support::netns::on_a_machine;
+
+/// The usual one, on a machine of the test's own.
+const PORT: u16 = 10255;
 
 #[test]
 fn the_page_shows_in_browsers() {
-    support::on(RuntimeChoice::Embedded, page_in_browsers);
+    on_a_machine(|_| support::on(RuntimeChoice::Embedded, page_in_browsers));
 }
 
-/// A daemon whose read-only port is this.
-fn begin(node: &Node, port: u16) -> Day<'_> {
+/// A daemon with this read-only port.
+fn begin(node: &Node) -> Day<'_> {
     let config = node.layout.config_file();
     fs::create_dir_all(config.parent().unwrap()).unwrap();
-    let content = json!({"healthzBindAddress": "", "healthzPort": 0, "readOnlyPort": port});
+    let content = json!({"healthzBindAddress": "", "healthzPort": 0, "readOnlyPort": PORT});
     fs::write(config, content.to_string()).unwrap();
     Day::begin(node)
 }
@@ -53,10 +56,7 @@ fn output(program: &str, words: &[&str]) -> Option<String> {
 }
 
 fn page_in_browsers(node: &Node) {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
-    let day = begin(node, port);
+    let day = begin(node);
     let probe = json!({"exec": {"command": ["sh", "-c", "true"]}, "periodSeconds": 1});
     day.put(
         "web",
@@ -94,7 +94,7 @@ fn page_in_browsers(node: &Node) {
     day.wait("the file to be refused", |s| {
         (!s.problems.is_empty()).then_some(())
     });
-    let url = format!("http://127.0.0.1:{port}/");
+    let url = format!("http://127.0.0.1:{PORT}/");
 
     for (program, words) in [
         (
