@@ -15,11 +15,13 @@ pub(super) fn is_missing(reference: &str) -> bool {
     reference == MISSING
 }
 
-/// Returns a daemon after every kind of event that its metrics count.
-pub(super) fn eventful() -> Harness {
-    eventful_with(Settings::default())
+/// Runs a test on a daemon after every kind of event that its metrics count. The daemon has a network of its own, because its
+/// service leaves a route.
+pub(super) fn with_eventful(test: impl FnOnce(Harness) + Send) {
+    in_own_network(|| test(eventful_with(Settings::default())));
 }
 
+/// Returns a daemon after every kind of event that its metrics count.
 pub(super) fn eventful_with(settings: Settings) -> Harness {
     let failing = |_: &str, command: &[String]| match command.first().map(String::as_str) {
         Some("error") => Err(RuntimeError::failed("no")),
@@ -162,114 +164,121 @@ pub(super) fn text_of(path: &str) -> String {
 /// left out, because the documentation of those projects describes them.
 #[test]
 fn the_manual_tells_of_every_metric_that_is_podprobe_s_own() {
-    let h = eventful();
-    h.until_all_is_counted();
-    let bodies = h.bodies();
-    let emitted = bodies.iter().flat_map(|(_, text)| text.lines());
-    let families = emitted.filter_map(|l| l.strip_prefix("# TYPE ")?.split(' ').next());
-    let own: BTreeSet<&str> = families.filter(|n| n.starts_with("podprobe_")).collect();
-    assert!(own.len() >= 20, "{own:?}");
-    let page = text_of("docs/manual/metrics.md");
-    let is_there = |name: &str| {
-        ['`', '{']
-            .iter()
-            .any(|end| page.contains(&format!("`{name}{end}")))
-    };
-    let missing: Vec<_> = own.into_iter().filter(|name| !is_there(name)).collect();
-    assert_eq!(missing, [""; 0]);
+    with_eventful(|h| {
+        h.until_all_is_counted();
+        let bodies = h.bodies();
+        let emitted = bodies.iter().flat_map(|(_, text)| text.lines());
+        let families = emitted.filter_map(|l| l.strip_prefix("# TYPE ")?.split(' ').next());
+        let own: BTreeSet<&str> = families.filter(|n| n.starts_with("podprobe_")).collect();
+        assert!(own.len() >= 20, "{own:?}");
+        let page = text_of("docs/manual/metrics.md");
+        let is_there = |name: &str| {
+            ['`', '{']
+                .iter()
+                .any(|end| page.contains(&format!("`{name}{end}")))
+        };
+        let missing: Vec<_> = own.into_iter().filter(|name| !is_there(name)).collect();
+        assert_eq!(missing, [""; 0]);
+    });
 }
 
 #[test]
 fn what_happened_is_counted_and_series_go_with_their_pod() {
-    let h = eventful();
-    Health::panicked(&*h.daemon.running.backend);
-    h.until_all_is_counted();
-    let of = r#"container="c",namespace="default",pod="web-node",uid="u""#;
-    for line in [
-        "kubelet_started_containers_total{container_type=\"init_container\"} 1",
-        "kubelet_terminated_containers_total{container_type=\"container\",exit_code=\"137\",reason=\"OOMKilled\"} 1",
-        "kubelet_admission_rejections_total{reason=\"NodeAffinity\"} 1",
-        "kubelet_desired_pods{static=\"true\"} 3",
-        "kubelet_active_pods{static=\"true\"} 2",
-        "kubelet_running_pods 2",
-        "kubelet_evictions{eviction_signal=\"emptydirfs.limit\"} 0",
-        "podprobe_refused_files{source=\"http\"} 0",
-        "podprobe_panics_total{part=\"pleg\"} 0",
-        "podprobe_panics_total{part=\"server\"} 1",
-        "podprobe_panics_total{part=\"proxy\"} 0",
-        "podprobe_metrics_left_out_total{part=\"pods\"} 0",
-        "podprobe_sync_loop_channel_capacity{channel=\"config\"} 50",
-        &format!("kube_pod_container_status_restarts_total{{{of}}} 1"),
-        &format!("kube_pod_container_status_last_terminated_reason{{{of},reason=\"OOMKilled\"}} 1"),
-        &format!(
-            "podprobe_build_info{{version=\"{}\"}} 1",
-            env!("CARGO_PKG_VERSION")
-        ),
-    ] {
-        // PLEG lists the runtime once a second, so the line may come late.
-        assert_eq!(h.until_line(line), line);
-    }
-    let value = |name: &str| -> f64 {
-        let line = h.until_line(&format!("{name} "));
-        line.split(' ').nth(1).unwrap().parse().unwrap()
-    };
-    assert!(value("kubelet_pod_start_duration_seconds_count") >= 1.0);
-    assert!(value("process_open_fds") > 3.0 && value("process_threads") > 5.0);
-    assert!(
-        value("process_cpu_seconds_total") > 0.0 && value("process_resident_memory_bytes") > 1e6
-    );
-    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
-    for name in [
-        "process_start_time_seconds",
-        "kubelet_pleg_last_seen_seconds",
-    ] {
-        assert!((now - value(name)).abs() < 600.0, "{name} {}", value(name));
-    }
-    assert!(
-        h.until_line("podprobe_disk_free_bytes{directory=\"lib\"}")
-            .ends_with(char::is_numeric)
-    );
-    fs::remove_file(h.pod_file()).unwrap();
-    h.until("the pod is gone", |s| s.pods.iter().all(|p| p.uid() != "u"));
-    for (path, text) in h.bodies() {
-        assert!(!text.contains("web-node"), "{path}:\n{text}");
-    }
+    with_eventful(|h| {
+        Health::panicked(&*h.daemon.running.backend);
+        h.until_all_is_counted();
+        let of = r#"container="c",namespace="default",pod="web-node",uid="u""#;
+        for line in [
+            "kubelet_started_containers_total{container_type=\"init_container\"} 1",
+            "kubelet_terminated_containers_total{container_type=\"container\",exit_code=\"137\",reason=\"OOMKilled\"} 1",
+            "kubelet_admission_rejections_total{reason=\"NodeAffinity\"} 1",
+            "kubelet_desired_pods{static=\"true\"} 3",
+            "kubelet_active_pods{static=\"true\"} 2",
+            "kubelet_running_pods 2",
+            "kubelet_evictions{eviction_signal=\"emptydirfs.limit\"} 0",
+            "podprobe_refused_files{source=\"http\"} 0",
+            "podprobe_panics_total{part=\"pleg\"} 0",
+            "podprobe_panics_total{part=\"server\"} 1",
+            "podprobe_panics_total{part=\"proxy\"} 0",
+            "podprobe_metrics_left_out_total{part=\"pods\"} 0",
+            "podprobe_sync_loop_channel_capacity{channel=\"config\"} 50",
+            &format!("kube_pod_container_status_restarts_total{{{of}}} 1"),
+            &format!(
+                "kube_pod_container_status_last_terminated_reason{{{of},reason=\"OOMKilled\"}} 1"
+            ),
+            &format!(
+                "podprobe_build_info{{version=\"{}\"}} 1",
+                env!("CARGO_PKG_VERSION")
+            ),
+        ] {
+            // PLEG lists the runtime once a second, so the line may come late.
+            assert_eq!(h.until_line(line), line);
+        }
+        let value = |name: &str| -> f64 {
+            let line = h.until_line(&format!("{name} "));
+            line.split(' ').nth(1).unwrap().parse().unwrap()
+        };
+        assert!(value("kubelet_pod_start_duration_seconds_count") >= 1.0);
+        assert!(value("process_open_fds") > 3.0 && value("process_threads") > 5.0);
+        assert!(
+            value("process_cpu_seconds_total") > 0.0
+                && value("process_resident_memory_bytes") > 1e6
+        );
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+        for name in [
+            "process_start_time_seconds",
+            "kubelet_pleg_last_seen_seconds",
+        ] {
+            assert!((now - value(name)).abs() < 600.0, "{name} {}", value(name));
+        }
+        assert!(
+            h.until_line("podprobe_disk_free_bytes{directory=\"lib\"}")
+                .ends_with(char::is_numeric)
+        );
+        fs::remove_file(h.pod_file()).unwrap();
+        h.until("the pod is gone", |s| s.pods.iter().all(|p| p.uid() != "u"));
+        for (path, text) in h.bodies() {
+            assert!(!text.contains("web-node"), "{path}:\n{text}");
+        }
+    });
 }
 
 #[test]
 fn probes_alone_have_the_kubelet_s_three_families() {
-    let h = eventful();
-    h.until_all_is_counted();
-    let text = h.daemon.running.backend.metrics_of(Registry::Probes);
-    let types = text.lines().filter_map(|l| l.strip_prefix("# TYPE "));
-    let families: Vec<_> = types.filter_map(|l| l.split(' ').next()).collect();
-    let expected = [
-        "prober_probe_total",
-        "prober_probe_duration_seconds",
-        "process_start_time_seconds",
-    ];
-    assert_eq!(families, expected);
+    with_eventful(|h| {
+        h.until_all_is_counted();
+        let text = h.daemon.running.backend.metrics_of(Registry::Probes);
+        let types = text.lines().filter_map(|l| l.strip_prefix("# TYPE "));
+        let families: Vec<_> = types.filter_map(|l| l.split(' ').next()).collect();
+        let expected = [
+            "prober_probe_total",
+            "prober_probe_duration_seconds",
+            "process_start_time_seconds",
+        ];
+        assert_eq!(families, expected);
+    });
 }
 
 #[test]
 fn the_summary_has_the_pods_that_run() {
-    let h = eventful();
-    let backend = &h.daemon.running.backend;
-    for only_cpu_and_memory in [true, false] {
-        let text = backend.stats_summary(only_cpu_and_memory).unwrap();
-        let summary: Value = serde_json::from_str(&text).unwrap();
-        let node = &summary["node"];
-        assert_eq!(node["nodeName"], "node");
-        assert!(node["memory"]["workingSetBytes"].as_u64().unwrap() > 0);
-        assert_eq!(node["fs"]["capacityBytes"].is_u64(), !only_cpu_and_memory);
-        let pods = summary["pods"].as_array().unwrap();
-        let web = pods
-            .iter()
-            .find(|p| p["podRef"]["name"] == "web-node")
-            .unwrap();
-        assert_eq!(web["podRef"]["uid"], "u");
-        let containers = web["containers"].as_array().unwrap().iter();
-        let names: BTreeSet<&str> = containers.filter_map(|c| c["name"].as_str()).collect();
-        assert!(names.contains("c") && !names.contains("init"), "{names:?}");
-    }
+    with_eventful(|h| {
+        let backend = &h.daemon.running.backend;
+        for only_cpu_and_memory in [true, false] {
+            let text = backend.stats_summary(only_cpu_and_memory).unwrap();
+            let summary: Value = serde_json::from_str(&text).unwrap();
+            let node = &summary["node"];
+            assert_eq!(node["nodeName"], "node");
+            assert!(node["memory"]["workingSetBytes"].as_u64().unwrap() > 0);
+            assert_eq!(node["fs"]["capacityBytes"].is_u64(), !only_cpu_and_memory);
+            let pods = summary["pods"].as_array().unwrap();
+            let web = pods
+                .iter()
+                .find(|p| p["podRef"]["name"] == "web-node")
+                .unwrap();
+            assert_eq!(web["podRef"]["uid"], "u");
+            let containers = web["containers"].as_array().unwrap().iter();
+            let names: BTreeSet<&str> = containers.filter_map(|c| c["name"].as_str()).collect();
+            assert!(names.contains("c") && !names.contains("init"), "{names:?}");
+        }
+    });
 }

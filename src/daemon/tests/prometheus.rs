@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::bodies::{eventful, eventful_with, repository, text_of};
+use super::bodies::{eventful_with, repository, text_of, with_eventful};
 use super::*;
 use crate::face::views::kube_workloads::tests::everything;
 
@@ -124,34 +124,35 @@ fn the_metrics_of_an_expression_are_found() {
 /// exist stays silent forever.
 #[test]
 fn the_dashboard_and_the_alerts_use_metrics_that_the_daemon_emits() {
-    let h = eventful();
-    h.until_all_is_counted();
-    let bodies = h.bodies();
-    let mut emitted: BTreeSet<&str> = bodies.iter().flat_map(|(_, text)| names(text)).collect();
-    // Prometheus itself makes the metric `up`. The containers of this runtime have no network and no cgroup, so the
-    // series of the network are tested in src/engine/stats/tests.rs.
-    let of_others = [
-        "up",
-        "container_network_receive_bytes_total",
-        "container_network_transmit_bytes_total",
-    ];
-    emitted.extend(of_others);
-    // Most families of workloads need a Job that has failed, or a rollout.
-    let of_workloads = everything();
-    emitted.extend(names(&of_workloads));
-    let alerts = alerts();
-    let panels = panels();
-    assert!(alerts.len() >= 27 && panels.len() >= 25, "they are read");
-    let expressions = alerts.iter().map(|(_, e)| e).chain(&panels);
-    for expression in expressions {
-        let metrics = metrics_of(expression);
-        assert!(!metrics.is_empty(), "{expression}");
-        let unknown: Vec<_> = metrics
-            .iter()
-            .filter(|m| !emitted.contains(m.as_str()))
-            .collect();
-        assert!(unknown.is_empty(), "{unknown:?} in {expression}");
-    }
+    with_eventful(|h| {
+        h.until_all_is_counted();
+        let bodies = h.bodies();
+        let mut emitted: BTreeSet<&str> = bodies.iter().flat_map(|(_, text)| names(text)).collect();
+        // Prometheus itself makes the metric `up`. The containers of this runtime have no network and no cgroup, so the
+        // series of the network are tested in src/engine/stats/tests.rs.
+        let of_others = [
+            "up",
+            "container_network_receive_bytes_total",
+            "container_network_transmit_bytes_total",
+        ];
+        emitted.extend(of_others);
+        // Most families of workloads need a Job that has failed, or a rollout.
+        let of_workloads = everything();
+        emitted.extend(names(&of_workloads));
+        let alerts = alerts();
+        let panels = panels();
+        assert!(alerts.len() >= 27 && panels.len() >= 25, "they are read");
+        let expressions = alerts.iter().map(|(_, e)| e).chain(&panels);
+        for expression in expressions {
+            let metrics = metrics_of(expression);
+            assert!(!metrics.is_empty(), "{expression}");
+            let unknown: Vec<_> = metrics
+                .iter()
+                .filter(|m| !emitted.contains(m.as_str()))
+                .collect();
+            assert!(unknown.is_empty(), "{unknown:?} in {expression}");
+        }
+    });
 }
 
 /// Names of metrics that the kubelet and kube-proxy have chosen against Prometheus' advice for names.
@@ -195,25 +196,26 @@ fn promtool_finds_nothing_wrong_with_any_body_but_the_names_of_others() {
     if !has("promtool") {
         return;
     }
-    let h = eventful();
-    h.until_all_is_counted();
-    let mut seen: BTreeSet<&str> = BTreeSet::new();
-    let of_workloads = ("workloads", everything());
-    for (path, text) in h.bodies().into_iter().chain([of_workloads]) {
-        let (_, said) = promtool(&["check", "metrics"], &text);
-        for line in said.lines() {
-            let name = NAMES_OF_OTHERS.iter().find(|n| line.starts_with(*n));
-            assert!(name.is_some() && !line.contains("error"), "{path}: {line}");
-            seen.extend(name);
+    with_eventful(|h| {
+        h.until_all_is_counted();
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        let of_workloads = ("workloads", everything());
+        for (path, text) in h.bodies().into_iter().chain([of_workloads]) {
+            let (_, said) = promtool(&["check", "metrics"], &text);
+            for line in said.lines() {
+                let name = NAMES_OF_OTHERS.iter().find(|n| line.starts_with(*n));
+                assert!(name.is_some() && !line.contains("error"), "{path}: {line}");
+                seen.extend(name);
+            }
         }
-    }
-    assert_eq!(
-        seen.len(),
-        NAMES_OF_OTHERS.len(),
-        "of these only {seen:?} occur"
-    );
-    let (_, said) = promtool(&["check", "metrics"], "a_total 1\na_total 1\n");
-    assert!(!said.is_empty(), "promtool does look");
+        assert_eq!(
+            seen.len(),
+            NAMES_OF_OTHERS.len(),
+            "of these only {seen:?} occur"
+        );
+        let (_, said) = promtool(&["check", "metrics"], "a_total 1\na_total 1\n");
+        assert!(!said.is_empty(), "promtool does look");
+    });
 }
 
 #[test]
