@@ -5,16 +5,15 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
 use nix::mount::{MsFlags, mount};
 use nix::pty::{Winsize, openpty};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::sys::termios::tcgetattr;
-use nix::unistd::Pid;
 use podprobe::api::conditions::{ConditionChange, ConditionStatus};
 use podprobe::api::objects::ObjectKind;
 use podprobe::api::review::{NoReview, User};
@@ -45,6 +44,7 @@ use podprobe::workloads::view::{ChangeError, ChangeRequest, Changed, WorkloadLis
 use serde_json::{Value, json};
 
 use crate::support::skip;
+use crate::terminal::{Killed, wait_for};
 
 pub(crate) const HOUR: u64 = 3600;
 pub(crate) const DAY: u64 = 24 * HOUR;
@@ -1321,29 +1321,25 @@ fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
     for end in ["q", "\u{3}", "TERM"] {
         let before = mode();
         let mut child = Killed(command.spawn().unwrap());
-        let mut shown = String::new();
-        let read_until = |wanted: &str, shown: &mut String| {
-            let mut bytes = [0; 4096];
-            while !shown.contains(wanted) {
-                let n = (&master).read(&mut bytes).unwrap();
-                shown.push_str(&String::from_utf8_lossy(&bytes[..n]));
-            }
-        };
-        read_until("main/readiness", &mut shown);
+        let shown = wait_for(&master, |shown| {
+            let is_drawn = shown.contains("main/readiness");
+            is_drawn.then(|| shown.to_owned())
+        });
         assert!(
             shown.starts_with("\u{1b}[?1049h") && shown.contains("web-edge"),
             "{shown}"
         );
         assert_ne!(mode(), before, "it reads keys at once");
-        let pid = Pid::from_raw(i32::try_from(child.0.id()).unwrap());
         match end {
             "q" => (&master).write_all(b"q").unwrap(),
             // No shell has made the terminal the controlling one, so that nobody sends the signal.
-            "TERM" => kill(pid, Signal::SIGTERM).unwrap(),
-            _ => kill(pid, Signal::SIGINT).unwrap(),
+            "TERM" => child.signal(Signal::SIGTERM),
+            _ => child.signal(Signal::SIGINT),
         }
-        read_until("\u{1b}[?1049l", &mut shown);
-        assert_eq!(child.0.wait().unwrap().code(), Some(0), "{end}");
+        wait_for(&master, |shown| {
+            shown.contains("\u{1b}[?1049l").then_some(())
+        });
+        assert_eq!(child.end().code(), Some(0), "{end}");
         assert_eq!(mode(), before, "{end}");
     }
 }
@@ -1418,16 +1414,6 @@ fn a_watch_tells_of_a_new_pod_with_an_age() {
         "get pods",
         "NAME     READY   STATUS    RESTARTS   AGE\na-edge   0/1     Pending   0          0s\n",
     );
-}
-
-/// Ends a child also when the test fails.
-pub(crate) struct Killed(pub(crate) Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ impl Killed {
     }
 
     /// Waits for its end.
-    fn end(&mut self) -> ExitStatus {
+    pub(crate) fn end(&mut self) -> ExitStatus {
         wait_until("the end of the child", || {
             self.0.try_wait().unwrap().is_some()
         });
@@ -56,7 +56,7 @@ fn write_pod(dir: &Path, name: &str) {
 }
 
 /// Reads what is shown until `find` finds in it what it looks for.
-fn wait_for<T>(mut from: impl Read + AsFd, find: impl Fn(&str) -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(mut from: impl Read + AsFd, find: impl Fn(&str) -> Option<T>) -> T {
     let (mut shown, mut bytes) = (String::new(), [0; 4096]);
     let end = Instant::now() + CEILING;
     loop {

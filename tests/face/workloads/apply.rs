@@ -11,7 +11,8 @@ use podprobe::workloads::state::object_hash;
 use serde_json::{Value, json};
 
 use super::{World, web};
-use crate::cli::{Killed, check_output, pod, text};
+use crate::cli::{check_output, pod, text};
+use crate::terminal::Killed;
 
 const SERVICE: &str =
     "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";

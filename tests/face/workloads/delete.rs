@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use super::rollout::key;
 use super::{World, all, pod_of};
-use crate::cli::{Killed, check_output, pod, text};
+use crate::cli::{check_output, pod, text};
 use crate::support::wait_until;
+use crate::terminal::Killed;
 
 const TEMPLATE: &str =
     "template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}";

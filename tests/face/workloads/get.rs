@@ -7,7 +7,8 @@ use podprobe::net::services::view::ServiceView;
 use serde_json::{Value, json};
 
 use super::{all, cron_job, object, view, web, world};
-use crate::cli::{HOUR, Killed, World, check_output, text};
+use crate::cli::{HOUR, World, check_output, text};
+use crate::terminal::Killed;
 
 #[test]
 fn the_columns_are_kubectls() {

@@ -8,7 +8,8 @@ use podprobe::workloads::view::{Change, ChangeError, ChangeRequest, Changed};
 use serde_json::{Value, json};
 
 use super::{World, all, job, object, view, web, world};
-use crate::cli::{Killed, check_output};
+use crate::cli::check_output;
+use crate::terminal::Killed;
 
 fn rolling(text: &str, is_done: bool) -> Value {
     let mut view = web();

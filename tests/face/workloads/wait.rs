@@ -6,7 +6,8 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use super::{World, all, web, world};
-use crate::cli::{Killed, check_output, text};
+use crate::cli::{check_output, text};
+use crate::terminal::Killed;
 
 fn available(status: &str) -> Value {
     let mut view = web();
