@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -39,8 +39,17 @@ impl Killed {
     }
 }
 
+/// As Ctrl-C ends it, so that `try` also removes what it has started when a test fails; and for good where that does not help.
 impl Drop for Killed {
     fn drop(&mut self) {
+        let end = Instant::now() + CEILING;
+        let is_left = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+        if is_left(&mut self.0) {
+            self.signal(Signal::SIGINT);
+        }
+        while is_left(&mut self.0) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
