@@ -454,9 +454,20 @@ impl Client {
     }
 
     fn read_piece<'a>(&mut self, bytes: &'a mut [u8]) -> io::Result<&'a [u8]> {
-        match self.stream.read(bytes)? {
+        match read_on(&mut self.stream, bytes)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             n => Ok(&bytes[..n]),
+        }
+    }
+}
+
+/// Reads from the daemon. A read with a time limit fails when the client goes on after it was stopped, as by Ctrl-Z. Such
+/// a read is made again.
+pub fn read_on(stream: &mut UnixStream, bytes: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.read(bytes) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
         }
     }
 }

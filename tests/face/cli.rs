@@ -43,7 +43,7 @@ use podprobe::pods::prober::trace::Step;
 use podprobe::workloads::view::{ChangeError, ChangeRequest, Changed, WorkloadList};
 use serde_json::{Value, json};
 
-use crate::support::skip;
+use crate::support::{skip, wait_until};
 use crate::terminal::{Killed, wait_for};
 
 pub(crate) const HOUR: u64 = 3600;
@@ -1235,6 +1235,13 @@ fn a_pod_by_name_comes_without_the_problems_of_other_files() {
     );
 }
 
+/// The state of a process as `ps` has it, such as S for a process that waits.
+fn state(child: &Killed) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.0.id())).unwrap();
+    let (_, after_name) = stat.rsplit_once(')').unwrap();
+    after_name.trim_start().chars().next().unwrap()
+}
+
 #[test]
 fn a_watch_prints_the_rows_that_change() {
     let world = World::new(vec![pod("default", "a"), pod("default", "b")], vec![]);
@@ -1257,6 +1264,14 @@ fn a_watch_prints_the_rows_that_change() {
         lines.next().unwrap(),
         "b-edge   1/1     Running   0          5d"
     );
+    // Ctrl-Z and fg end the wait of a read that has a limit.
+    wait_until("the next question", || {
+        !world.backend.watched.lock().unwrap().is_empty() && state(&child) == 'S'
+    });
+    for (signal, stopped) in [(Signal::SIGSTOP, true), (Signal::SIGCONT, false)] {
+        child.signal(signal);
+        wait_until("the signal", || (state(&child) == 'T') == stopped);
+    }
     let mut stopping = pod("default", "b");
     stopping["terminating"] = true.into();
     world.set(2, vec![pod("default", "a"), stopping], vec![]);

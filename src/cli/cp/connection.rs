@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::base::json;
 use crate::base::wire::http1::{Framing, Head, HeadReader};
-use crate::cli::client::{Client, ClientError};
+use crate::cli::client::{Client, ClientError, read_on};
 use crate::face::server::protocol::Copied;
 
 /// The longest time for which the daemon may send and read nothing. This time is long, because a disk may be slow.
@@ -82,7 +82,7 @@ impl Connection {
         let mut reader = HeadReader::default();
         let mut input = vec![0; BUFFER];
         loop {
-            let n = self.stream.read(&mut input)?;
+            let n = read_on(&mut self.stream, &mut input)?;
             if n == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
@@ -142,7 +142,7 @@ impl Read for Body {
                 return Ok(0);
             }
             (self.taken, _) = (0, self.piece.clear());
-            let n = self.stream.read(&mut self.input)?;
+            let n = read_on(&mut self.stream, &mut self.input)?;
             if n == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
