@@ -186,7 +186,13 @@ impl Node {
 
     /// What the daemon shows now.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
-        self.client().snapshot().unwrap()
+        self.client().snapshot().unwrap_or_else(|e| {
+            let alive = self.daemon.alive();
+            panic!(
+                "{e}; the daemon is alive: {alive}; it wrote:\n{}",
+                self.log()
+            )
+        })
     }
 
     /// Renames a pod file into place; the wall clock before the rename.
