@@ -3,7 +3,7 @@
 //!
 //! Nothing is skipped: an unknown file, group, field or word fails, and so does a case described in
 //! words without a test of its id. Cases that a decision of podprobe overrules are listed with the
-//! reason, and so are cases for later. Understands libtest's `--list`, `--exact` and filters; a
+//! reason, and so are cases that need root. Understands libtest's `--list`, `--exact` and filters; a
 //! test is `<file>::<group>`.
 
 #[path = "support/probed.rs"]
@@ -168,7 +168,7 @@ struct Report {
     own: BTreeMap<String, serde_json::Map<String, Value>>,
     passed: usize,
     overruled: usize,
-    later: usize,
+    skipped: usize,
     problems: Vec<String>,
 }
 
@@ -187,7 +187,7 @@ impl Report {
     }
 
     fn list(&self, file: &str, group: &Group, value: &Value) {
-        if !matches!(group.run, Run::Text | Run::Later(_)) && !value.is_null() {
+        if !matches!(group.run, Run::Text) && !value.is_null() {
             println!("{file}::{}: test", group.key);
         }
     }
@@ -221,23 +221,19 @@ impl Report {
                 Ok(Err(e)) => vec![(group.key.into(), Err(e))],
                 Err(panic) => vec![(group.key.into(), Err(panic_text(&*panic)))],
             },
-            Run::Later(reason) => cases(group.key, value)
-                .into_iter()
-                .map(|c| (c.id, Ok(Passed::Later(reason))))
-                .collect(),
         };
         self.tell(file, group.key, verdicts);
     }
 
     fn tell(&mut self, file: &str, key: &str, verdicts: Rows) {
-        let (mut passed, mut overruled, mut later, mut failed) =
+        let (mut passed, mut overruled, mut skipped, mut failed) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let total = verdicts.len();
         for (id, verdict) in verdicts {
             match verdict {
                 Ok(Passed::AsTold) => passed.push(id),
                 Ok(Passed::Overruled(reason)) => overruled.push((id, reason)),
-                Ok(Passed::Later(reason)) => later.push((id, reason)),
+                Ok(Passed::Skipped(reason)) => skipped.push((id, reason)),
                 Err(text) => failed.push((id, text)),
             }
         }
@@ -250,7 +246,7 @@ impl Report {
         };
         let rest = [
             count(overruled.len(), "overruled"),
-            count(later.len(), "later"),
+            count(skipped.len(), "skipped"),
             count(failed.len(), "FAILED"),
         ]
         .concat();
@@ -264,13 +260,13 @@ impl Report {
         overruled
             .iter()
             .for_each(|(id, reason)| println!("    overruled: {id}: {reason}"));
-        later
+        skipped
             .iter()
-            .for_each(|(id, reason)| println!("    later: {id}: {reason}"));
-        (self.passed, self.overruled, self.later) = (
+            .for_each(|(id, reason)| println!("    skipped: {id}: {reason}"));
+        (self.passed, self.overruled, self.skipped) = (
             self.passed + passed.len(),
             self.overruled + overruled.len(),
-            self.later + later.len(),
+            self.skipped + skipped.len(),
         );
         failed
             .into_iter()
@@ -285,12 +281,12 @@ impl Report {
             let Self {
                 passed,
                 overruled,
-                later,
+                skipped,
                 ref problems,
                 ..
             } = self;
             println!(
-                "\nvectors: {passed} passed, {overruled} overruled by a decision, {later} later, {} failed",
+                "\nvectors: {passed} passed, {overruled} overruled by a decision, {skipped} skipped, {} failed",
                 problems.len()
             );
             problems.iter().for_each(|p| println!("    {p}"));

@@ -1,5 +1,6 @@
 //! config.json: decoding, static pods, the file source, the merge (kubelet-probes 6).
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,8 @@ use podprobe::api::identity::static_name;
 use podprobe::api::validation::validate_pod;
 use podprobe::api::{PodOrigin, PodSource};
 use podprobe::base::http_client::WebUrl;
+use podprobe::cluster::pods::ApiPods;
+use podprobe::cluster::reflector::Change;
 use podprobe::pods::sources::file::FileSourceConfig;
 use podprobe::pods::sources::http::HttpSourceConfig;
 use podprobe::pods::sources::merge::Merged;
@@ -64,10 +67,7 @@ pub const GROUPS: &[Group] = &[
             ("h-6", h_6),
         ]),
     ),
-    group(
-        "apiserverSource",
-        Run::Later("the apiserver source is a later step"),
-    ),
+    group("apiserverSource", Run::Each(apiserver_source)),
     group("merge", Run::Each(merge)),
     group(
         "mux",
@@ -751,6 +751,80 @@ struct MergeCase {
 }
 
 /// A set of pods by `name`, `name/namespace`, and what was done to them; or the whole set in words.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ApiSteps {
+    /// What the API server says, and the full set after it: names with their versions, or how many there are.
+    steps: Vec<(String, Value)>,
+}
+
+/// `list one/p two/p`, `list p(v1)`, `empty list`, `watch modify p`: changes of the pods of the API server.
+fn apiserver_source(case: &Case) -> Verdict {
+    let ApiSteps { steps } = case.fields()?;
+    let mut pods = ApiPods::new("node1");
+    // The pods that the API server has, with their versions; 0 where the case gives none.
+    let mut known: BTreeMap<String, u32> = BTreeMap::new();
+    let object = |full: &str, version: u32| {
+        let (namespace, name) = full.split_once('/').unwrap_or(("default", full));
+        json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace, "uid": full.replace('/', "-"), "resourceVersion": version.to_string(),
+                "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"version": version.to_string()}},
+            "spec": {"nodeName": "node1", "containers": [{"name": "c", "image": "i"}]}})
+    };
+    for (said, expected) in steps {
+        let words: Vec<&str> = said.split(' ').collect();
+        let change = match words[..] {
+            ["empty", "list"] => Change::Replaced(Vec::new()),
+            ["list", ref listed @ ..] => {
+                for pod in listed {
+                    let (name, version) =
+                        match pod.strip_suffix(')').and_then(|p| p.split_once("(v")) {
+                            Some((name, version)) => (
+                                name,
+                                version.parse().or_else(|_| unknown("version", version))?,
+                            ),
+                            None => (*pod, 0),
+                        };
+                    known.insert(name.to_owned(), version);
+                }
+                Change::Replaced(
+                    known
+                        .iter()
+                        .map(|(name, version)| object(name, *version))
+                        .collect(),
+                )
+            }
+            ["watch", "add", name] => {
+                known.insert(name.to_owned(), 0);
+                Change::Added(object(name, 0))
+            }
+            ["watch", "modify", name] => {
+                let version = known.entry(name.to_owned()).or_default();
+                *version += 1;
+                Change::Modified(object(name, *version))
+            }
+            ["watch", "delete", name] | ["delete", name] => {
+                let version = known.remove(name).unwrap_or_default();
+                Change::Deleted(object(name, version))
+            }
+            _ => return unknown("step", &said),
+        };
+        let set = pods.apply(change).set;
+        let set = set.ok_or_else(|| format!("no set after {said}"))?;
+        let label = |pod: &Arc<Pod>| match pod.raw.value()["metadata"]["labels"]["version"].as_str()
+        {
+            Some("0") | None => pod.metadata.name.clone(),
+            Some(version) => format!("{}{version}", pod.metadata.name),
+        };
+        let found = match expected {
+            Value::Number(_) => json!(set.len()),
+            _ => set.iter().map(label).collect::<Value>(),
+        };
+        same(&format!("after {said}"), expected, found)?;
+    }
+    AS_TOLD
+}
+
 fn merge(case: &Case) -> Verdict {
     let case: MergeCase = case.fields()?;
     if case.send.is_empty() {

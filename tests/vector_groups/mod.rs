@@ -33,8 +33,8 @@ pub enum Passed {
     AsTold,
     /// A decision of podprobe says otherwise, and it is as decided; with the decision.
     Overruled(String),
-    /// Of a later step; with what it waits for.
-    Later(&'static str),
+    /// It needs what this machine or user lacks; with what that is.
+    Skipped(&'static str),
 }
 
 /// What came of a case; an error says what was expected and what was got.
@@ -54,8 +54,6 @@ pub enum Run {
     Told(&'static [Test]),
     /// Rows that are no cases of their own; gives their names.
     Rows(fn(&Value) -> Result<Rows, String>),
-    /// Not yet, and why.
-    Later(&'static str),
     /// A text for people.
     Text,
 }
