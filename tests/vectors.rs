@@ -1,7 +1,7 @@
 //! The conformance vectors: every case of tests/vectors/*.json, or of the directory `PODPROBE_VECTORS` names, through
 //! the functions the daemon runs.
 //!
-//! Nothing is skipped: an unknown file, group, field or word fails, and so does a case described in
+//! Nothing is left out in silence: an unknown file, group, field or word fails, and so does a case described in
 //! words without a test of its id. Cases that a decision of podprobe overrules are listed with the
 //! reason, and so are cases that need root. Understands libtest's `--list`, `--exact` and filters; a
 //! test is `<file>::<group>`.

@@ -750,7 +750,6 @@ struct MergeCase {
     expect: Value,
 }
 
-/// A set of pods by `name`, `name/namespace`, and what was done to them; or the whole set in words.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ApiSteps {
@@ -774,25 +773,19 @@ fn apiserver_source(case: &Case) -> Verdict {
     for (said, expected) in steps {
         let words: Vec<&str> = said.split(' ').collect();
         let change = match words[..] {
-            ["empty", "list"] => Change::Replaced(Vec::new()),
+            ["empty", "list"] => {
+                known.clear();
+                Change::Replaced(Vec::new())
+            }
             ["list", ref listed @ ..] => {
+                known.clear();
                 for pod in listed {
-                    let (name, version) =
-                        match pod.strip_suffix(')').and_then(|p| p.split_once("(v")) {
-                            Some((name, version)) => (
-                                name,
-                                version.parse().or_else(|_| unknown("version", version))?,
-                            ),
-                            None => (*pod, 0),
-                        };
-                    known.insert(name.to_owned(), version);
+                    let (name, version) = pod.split_once("(v").unwrap_or((pod, "0)"));
+                    let number = version.trim_end_matches(')').parse();
+                    let number = number.or_else(|_| unknown("version", version))?;
+                    known.insert(name.to_owned(), number);
                 }
-                Change::Replaced(
-                    known
-                        .iter()
-                        .map(|(name, version)| object(name, *version))
-                        .collect(),
-                )
+                Change::Replaced(known.iter().map(|(name, n)| object(name, *n)).collect())
             }
             ["watch", "add", name] => {
                 known.insert(name.to_owned(), 0);
@@ -825,6 +818,7 @@ fn apiserver_source(case: &Case) -> Verdict {
     AS_TOLD
 }
 
+/// A set of pods by `name`, `name/namespace`, and what was done to them; or the whole set in words.
 fn merge(case: &Case) -> Verdict {
     let case: MergeCase = case.fields()?;
     if case.send.is_empty() {
