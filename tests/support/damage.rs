@@ -72,7 +72,7 @@ impl Damage {
 }
 
 /// Returns all records of the node with this root by their kinds, but for those in the directories that `is_left_out` names.
-/// A kind is the path below the root, with `*` for each id.
+/// A kind is the path below the root, with `*` for each id and number.
 pub(crate) fn records(
     root: &Path,
     is_left_out: impl Fn(&str) -> bool,
@@ -112,7 +112,9 @@ fn kind_of(path: &Path) -> String {
     let parts = path.iter().map(|part| {
         let part = part.to_string_lossy().into_owned();
         let is_id = |text: &str| {
-            text.len() >= 32 && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
+            let is_number = text.parse::<u64>().is_ok();
+            let is_hex = text.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+            is_number || is_hex && text.len() >= 32
         };
         match part.split_once('.') {
             Some((id, rest)) if is_id(id) => format!("*.{rest}"),
@@ -120,7 +122,9 @@ fn kind_of(path: &Path) -> String {
             _ => part,
         }
     });
-    let parts: Vec<String> = parts.collect();
+    let mut parts: Vec<String> = parts.collect();
+    // A file in a damaged directory may become a directory too.
+    parts.dedup_by(|next, part| next == "inside" && next == part);
     match parts.iter().position(|part| part == "log-links") {
         Some(place) if place + 1 < parts.len() => format!("{}/*", parts[..=place].join("/")),
         _ => parts.join("/"),
