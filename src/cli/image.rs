@@ -163,6 +163,9 @@ impl ImageSource {
 
 /// Opens the image store below a root.
 pub fn open(layout: &Layout) -> Result<ImageStore, CliError> {
+    // So that the daemon finds the directories above the store as it makes them itself.
+    let made = layout.make(&layout.images());
+    made.map_err(|e| CliError::Failed(e.to_string()))?;
     ImageStore::open(layout.images()).map_err(failed)
 }
 
@@ -304,6 +307,14 @@ mod tests {
                         b:2      0123456789abc   1.50kB\n\
                         <none>   0123456789abc   1.50kB\n";
         check_list(&[Some("b:2"), None], &(nameless.to_owned() + NAMELESS));
+    }
+
+    #[test]
+    fn a_store_is_made_where_the_daemon_makes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path());
+        open(&layout).unwrap();
+        assert_eq!(layout.make_directories().unwrap(), [], "nothing was open");
     }
 
     #[track_caller]

@@ -1,7 +1,7 @@
 //! Wakes a waiting worker: to stop, or to probe now.
 //!
-//! Invariants: waking never blocks. At most one trigger waits to be read. A stop takes precedence over the trigger and
-//! is never cleared. A wait on one lock and one condition variable costs a third of a select over two channels and a
+//! Invariants: waking never blocks. At most one trigger waits to be read: the newest, which was sent for the newest status
+//! of the pod. A stop takes precedence over the trigger and is never cleared. A wait on one lock and one condition variable costs a third of a select over two channels and a
 //! timeout.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,15 +47,10 @@ impl<T> Mailbox<T> {
         self.came.notify_one();
     }
 
-    /// Leaves a trigger. Returns false if another trigger is already there.
-    pub(super) fn trigger(&self, trigger: T) -> bool {
-        let mut place = self.lock();
-        if place.is_some() {
-            return false;
-        }
-        *place = Some(trigger);
+    /// Leaves a trigger in place of the one that is there.
+    pub(super) fn trigger(&self, trigger: T) {
+        *self.lock() = Some(trigger);
         self.came.notify_one();
-        true
     }
 
     /// True if the worker must end.
@@ -114,18 +109,18 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn one_trigger_waits_and_stop_wins_and_stays() {
+    fn the_newest_trigger_waits_and_stop_wins_and_stays() {
         let mailbox = Mailbox::default();
         assert_eq!(mailbox.wait(Duration::ZERO), Woken::TimeUp);
-        assert!(mailbox.trigger(1));
-        assert!(!mailbox.trigger(2), "one is there");
+        mailbox.trigger(1);
+        mailbox.trigger(2);
         assert!(
             !mailbox.wait_for_stop(Duration::ZERO),
             "a trigger is no stop"
         );
         assert_eq!(
             mailbox.wait(LONG),
-            Woken::Trigger(1),
+            Woken::Trigger(2),
             "and it is still there"
         );
         assert_eq!(
@@ -133,7 +128,8 @@ mod tests {
             Woken::TimeUp,
             "read once"
         );
-        assert!(mailbox.trigger(3) && !mailbox.is_stopped());
+        mailbox.trigger(3);
+        assert!(!mailbox.is_stopped());
         mailbox.stop();
         for _ in 0..2 {
             assert!(mailbox.is_stopped() && mailbox.wait_for_stop(LONG));
@@ -146,7 +142,7 @@ mod tests {
         let mailbox = Mailbox::default();
         std::thread::scope(|s| {
             let reader = s.spawn(|| (mailbox.wait(LONG), mailbox.wait_for_stop(LONG)));
-            assert!(mailbox.trigger(7));
+            mailbox.trigger(7);
             // The trigger must be read before the stop comes, because the stop takes precedence.
             while mailbox.lock().is_some() {
                 std::thread::yield_now();

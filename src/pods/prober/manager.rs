@@ -317,9 +317,7 @@ impl ProberManager {
                 (false, true) => Trigger::Notice(id.clone()),
                 (false, false) => continue,
             };
-            if !handle.mailbox.trigger(trigger) {
-                log::debug!("{} is triggered already", key.thread_name());
-            }
+            handle.mailbox.trigger(trigger);
         }
     }
 
