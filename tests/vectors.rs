@@ -182,7 +182,7 @@ impl Report {
         if fails {
             self.problem(format!("{file} {key}: not there"));
         } else {
-            println!("{file:<12} {key:<24} not there");
+            eprintln!("{file:<12} {key:<24} not there");
         }
     }
 
