@@ -113,14 +113,39 @@ impl StatusManager {
         self.store(pod, status, false);
     }
 
+    /// Stores a status that was computed from `old`, as [`Self::set`] does. Returns false, and stores nothing, if another
+    /// thread has changed the stored status since. The status would take that change back, such as a Ready that came
+    /// meanwhile, so it must be computed anew.
+    #[must_use]
+    pub fn replace(&self, pod: &Pod, old: Option<&Arc<PodStatus>>, status: PodStatus) -> bool {
+        let statuses = self.lock();
+        let is_newest = match (statuses.get(pod.uid()), old) {
+            (Some(stored), Some(old)) => Arc::ptr_eq(stored, old),
+            (stored, old) => stored.is_none() && old.is_none(),
+        };
+        if is_newest {
+            self.store_in(statuses, pod, status, false);
+        }
+        is_newest
+    }
+
     /// Stores the status of a pod that starts from its beginning, whatever has ended before.
     pub fn renew(&self, pod: &Pod, status: PodStatus) {
         self.store(pod, status, true);
     }
 
-    fn store(&self, pod: &Pod, mut status: PodStatus, is_new: bool) {
+    fn store(&self, pod: &Pod, status: PodStatus, is_new: bool) {
+        self.store_in(self.lock(), pod, status, is_new);
+    }
+
+    fn store_in(
+        &self,
+        mut statuses: MutexGuard<'_, HashMap<PodUid, Arc<PodStatus>>>,
+        pod: &Pod,
+        mut status: PodStatus,
+        is_new: bool,
+    ) {
         self.lock_ages().begin(pod.uid(), Moment::now());
-        let mut statuses = self.lock();
         let old = statuses.get(pod.uid());
         if let Some(old) = old {
             if conditions::take_those_of_others(&mut status, &old.conditions) {

@@ -298,35 +298,18 @@ impl Syncer {
             })
     }
 
-    /// Computes the API status of a pod and stores it.
+    /// Computes the API status of a pod and stores it. Where the sync loop has set a Ready or a Started meanwhile, the status
+    /// is computed anew.
     pub(super) fn publish(&self, pod: &Pod, runtime: &RuntimePodStatus, stage: Stage) -> PodStatus {
-        let pod_is_terminal = stage == Stage::Ended;
-        let ended_by = self.deps.evictions.ended_by(pod.uid(), Moment::now());
-        let old = self.deps.statuses.get(pod.uid());
-        let resize = self.resizes.locked().get(pod.uid()).cloned();
         let granted = self.deps.pods.granted(pod.uid());
         let pod = granted.as_deref().unwrap_or(pod);
-        let status = status::generate(&status::Inputs {
-            pod,
-            runtime,
-            old: old.as_deref(),
-            failure: &|name| self.failure(pod.uid(), name),
-            probed: &|s| self.deps.probes.update_pod_status(pod, s),
-            now: Time::now(),
-            node_ip: self.deps.node_ip,
-            pod_is_terminal,
-            terminating: stage != Stage::Syncing,
-            deadline_exceeded: deadline_exceeded(
-                pod,
-                self.deps.statuses.age(pod.uid(), Moment::now()),
-            ),
-            ended_by: ended_by.as_ref(),
-            resize: &resize.unwrap_or_default(),
-        });
-        let status = if pod_is_terminal {
-            status::finished(&pod.spec, status)
-        } else {
-            status
+        let (old, status) = loop {
+            let old = self.deps.statuses.get(pod.uid());
+            let status = self.computed(pod, runtime, stage, old.as_deref());
+            let stored = (self.deps.statuses).replace(pod, old.as_ref(), status.clone());
+            if stored {
+                break (old, status);
+            }
         };
         let newly = old.as_ref().is_none_or(|old| old.reason != status.reason);
         if status.reason == "DeadlineExceeded" && newly {
@@ -340,7 +323,6 @@ impl Syncer {
         }
         let started = |old: &PodStatus| old.phase == PodPhase::Pending;
         let runs = status.phase == PodPhase::Running && old.as_deref().is_none_or(started);
-        self.deps.statuses.set(pod, status.clone());
         if let Some(age) = self
             .deps
             .statuses
@@ -351,6 +333,41 @@ impl Syncer {
         }
         self.deps.probes.trigger_workers(pod, &status);
         status
+    }
+
+    /// Computes the API status of a pod from the one that is stored.
+    fn computed(
+        &self,
+        pod: &Pod,
+        runtime: &RuntimePodStatus,
+        stage: Stage,
+        old: Option<&PodStatus>,
+    ) -> PodStatus {
+        let pod_is_terminal = stage == Stage::Ended;
+        let ended_by = self.deps.evictions.ended_by(pod.uid(), Moment::now());
+        let resize = self.resizes.locked().get(pod.uid()).cloned();
+        let status = status::generate(&status::Inputs {
+            pod,
+            runtime,
+            old,
+            failure: &|name| self.failure(pod.uid(), name),
+            probed: &|s| self.deps.probes.update_pod_status(pod, s),
+            now: Time::now(),
+            node_ip: self.deps.node_ip,
+            pod_is_terminal,
+            terminating: stage != Stage::Syncing,
+            deadline_exceeded: deadline_exceeded(
+                pod,
+                self.deps.statuses.age(pod.uid(), Moment::now()),
+            ),
+            ended_by: ended_by.as_ref(),
+            resize: &resize.unwrap_or_default(),
+        });
+        if pod_is_terminal {
+            status::finished(&pod.spec, status)
+        } else {
+            status
+        }
     }
 
     /// Removes every container, then starts the pod from its beginning at once (8.6).

@@ -62,6 +62,8 @@ struct FakeProbes {
     /// The status manager, from which a trigger reads the stored status.
     statuses: OnceLock<Arc<StatusManager>>,
     triggers: AtomicUsize,
+    /// A change that comes while a status is computed. Until then nothing is ready.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Probes for FakeProbes {
@@ -75,10 +77,14 @@ impl Probes for FakeProbes {
         self.calls.lock().unwrap().push("remove");
     }
     fn update_pod_status(&self, _: &Pod, status: &mut PodStatus) {
+        let meanwhile = self.meanwhile.lock().unwrap().take();
         status
             .container_statuses
             .iter_mut()
-            .for_each(|c| c.ready = c.state.running.is_some());
+            .for_each(|c| c.ready = meanwhile.is_none() && c.state.running.is_some());
+        if let Some(change) = meanwhile {
+            change();
+        }
     }
     fn trigger_workers(&self, pod: &Pod, stored: &PodStatus) {
         let statuses = self.statuses.get().unwrap();
@@ -290,6 +296,22 @@ impl Harness {
             .map(|e| format!("{} {}", e.reason, e.message))
             .collect()
     }
+}
+
+/// The worker of a pod computes a status with the results of probes, and stores it a moment later.
+#[test]
+fn a_ready_that_comes_while_a_status_is_computed_stays() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    h.run(Phase::Sync);
+    let id = ContainerId::from(h.status().container_statuses[0].container_id.as_str());
+    h.statuses.set_container_readiness(&h.pod, &id, false);
+    let (statuses, pod) = (h.statuses.clone(), h.pod.clone());
+    let becomes_ready = move || statuses.set_container_readiness(&pod, &id, true);
+    *h.probes.meanwhile.lock().unwrap() = Some(Box::new(becomes_ready));
+    h.run(Phase::Sync);
+    assert!(h.probes.meanwhile.lock().unwrap().is_none());
+    assert!(h.status().is_ready());
 }
 
 #[test]
