@@ -138,10 +138,6 @@ impl Bytes {
         let here = start + self.0.len();
         self.push_u32(address.wrapping_sub(here));
     }
-
-    fn pad(&mut self) {
-        self.0.resize(self.0.len().next_multiple_of(4), NOP);
-    }
 }
 
 /// Headers of a section that are needed here.
@@ -205,7 +201,9 @@ impl Headers {
                 });
             }
         }
-        Err(Error::Form("a file without tables for unwinding"))
+        Err(Error::Form(
+            "the list of sections, without tables for unwinding,",
+        ))
     }
 }
 
@@ -217,7 +215,7 @@ pub(crate) fn compact(file: Vec<u8>) -> Result<Vec<u8>, Error> {
     let index = headers.section(&file, ".eh_frame_hdr")?;
     let (written, places) = write(&read(&file, frames)?, frames.address);
     if written.len() > frames.size {
-        return Err(Error::Form("a table that is small already"));
+        return Err(Error::Form(".eh_frame, which is small already,"));
     }
     file.set(frames.offset, &written);
     point_to(&mut file, index, &places)?;
@@ -445,9 +443,9 @@ fn write_common(out: &mut Bytes, common: &Common, start: usize) -> usize {
     begun
 }
 
-/// Ends what begun there: padding, and its length in its first four bytes.
+/// Ends what begins there: padding, and its length in its first four bytes.
 fn end(out: &mut Bytes, begun: usize) {
-    out.pad();
+    out.0.resize(out.0.len().next_multiple_of(4), NOP);
     let length = (out.0.len() - begun - 4) as u32;
     out.set(begun, &length.to_le_bytes());
 }
@@ -494,7 +492,9 @@ fn cut(file: &mut Bytes, headers: &Headers, section: Section, size: usize) -> Re
         }
     }
     if !is_last {
-        return Err(Error::Form("a segment that does not end with .eh_frame"));
+        return Err(Error::Form(
+            "the segment of .eh_frame, which does not end with it,",
+        ));
     }
     let gone = (old_end - new_end) / page * page;
     let sections = headers.sections.iter().map(|at| at + SECTION_OFFSET);

@@ -118,7 +118,7 @@ impl StatusManager {
     /// meanwhile, so it must be computed anew.
     #[must_use]
     pub fn replace(&self, pod: &Pod, old: Option<&Arc<PodStatus>>, status: PodStatus) -> bool {
-        let statuses = self.lock();
+        let statuses = self.lock_for(pod);
         let is_newest = match (statuses.get(pod.uid()), old) {
             (Some(stored), Some(old)) => Arc::ptr_eq(stored, old),
             (stored, old) => stored.is_none() && old.is_none(),
@@ -135,7 +135,7 @@ impl StatusManager {
     }
 
     fn store(&self, pod: &Pod, status: PodStatus, is_new: bool) {
-        self.store_in(self.lock(), pod, status, is_new);
+        self.store_in(self.lock_for(pod), pod, status, is_new);
     }
 
     fn store_in(
@@ -145,7 +145,6 @@ impl StatusManager {
         mut status: PodStatus,
         is_new: bool,
     ) {
-        self.lock_ages().begin(pod.uid(), Moment::now());
         let old = statuses.get(pod.uid());
         if let Some(old) = old {
             if conditions::take_those_of_others(&mut status, &old.conditions) {
@@ -261,6 +260,12 @@ impl StatusManager {
         *stored = Arc::new(status);
         drop(statuses);
         self.changed(pod.uid());
+    }
+
+    /// Lets the age of a pod begin, if it has none, and then takes the lock of the statuses.
+    fn lock_for(&self, pod: &Pod) -> MutexGuard<'_, HashMap<PodUid, Arc<PodStatus>>> {
+        self.lock_ages().begin(pod.uid(), Moment::now());
+        self.lock()
     }
 
     fn lock_ages(&self) -> MutexGuard<'_, Ages> {

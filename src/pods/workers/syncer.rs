@@ -306,8 +306,8 @@ impl Syncer {
         let (old, status) = loop {
             let old = self.deps.statuses.get(pod.uid());
             let status = self.computed(pod, runtime, stage, old.as_deref());
-            let stored = (self.deps.statuses).replace(pod, old.as_ref(), status.clone());
-            if stored {
+            let statuses = &self.deps.statuses;
+            if statuses.replace(pod, old.as_ref(), status.clone()) {
                 break (old, status);
             }
         };
