@@ -4,11 +4,12 @@
 //! when the function begins, and how they leave them when it ends. A panic is unwound through calls alone, and a function makes
 //! none before its frame is there, nor after it has gone. So what holds in between is all that is needed, and dozens of
 //! functions share it: it goes into the entry that they have in common (CIE), and their own keep place, length and cleanup.
+//! Functions that stand side by side, share it, and have nothing to clean up, share one entry too.
 //!
 //! An entry of another form stays as it is, such as one of assembly or of a function that pushes arguments. Debuggers that
 //! stop in the first or last instructions of a function show a wrong caller. The file has no symbols for them anyway.
 //!
-//! The tables are the end of a segment. What follows in the file moves forward by whole pages, and all addresses stay.
+//! The tables are the end of a segment. What follows in the file moves forward by whole pages, and its addresses stay.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
     };
     let done = fs::read(&path)
         .map_err(Error::Io)
-        .and_then(|file| Ok((file.len(), compact(file)?)))
+        .and_then(|file| Ok(((file.len(), entries(&file)?), compact(file)?)))
         .and_then(|(before, file)| {
             // The mode of the file stays, and a reader sees the old or the new one.
             let mut new = path.clone();
@@ -60,11 +61,14 @@ fn main() -> ExitCode {
             fs::copy(&path, &new)?;
             fs::write(&new, &file)?;
             fs::rename(&new, &path)?;
-            Ok((before, file.len()))
+            Ok((before, (file.len(), entries(&file)?)))
         });
     match done {
         Ok((before, after)) => {
-            println!("compact-unwind: {before} bytes are {after} now");
+            println!(
+                "compact-unwind: {} bytes with {} entries are {} with {} now",
+                before.0, before.1, after.0, after.1
+            );
             ExitCode::SUCCESS
         }
         Err(e) => {
@@ -158,6 +162,8 @@ const SEGMENT_FILE_SIZE: usize = 0x20;
 const SEGMENT_MEMORY_SIZE: usize = 0x28;
 const SEGMENT_ALIGN: usize = 0x30;
 const LOAD: usize = 1;
+/// Type of the segment that leads to the index of the tables.
+const INDEX: usize = 0x6474_e550;
 const ELF_SECTIONS: usize = 0x28;
 
 /// Places of the headers in an ELF file.
@@ -207,20 +213,55 @@ impl Headers {
     }
 }
 
+/// Number of entries that the index of a file has.
+pub(crate) fn entries(file: &[u8]) -> Result<usize, Error> {
+    let file = Bytes(file.to_vec());
+    let index = Headers::of(&file)?.section(&file, ".eh_frame_hdr")?;
+    file.u32(index.offset + 8)
+}
+
 /// The file with smaller tables.
 pub(crate) fn compact(file: Vec<u8>) -> Result<Vec<u8>, Error> {
     let mut file = Bytes(file);
     let headers = Headers::of(&file)?;
     let frames = headers.section(&file, ".eh_frame")?;
     let index = headers.section(&file, ".eh_frame_hdr")?;
-    let (written, places) = write(&read(&file, frames)?, frames.address);
-    if written.len() > frames.size {
+    let entries = read(&file, frames)?;
+    check_index(&file, index, &entries)?;
+    // The index is first, and what it does not need any more goes to the entries.
+    if !(index.address..index.address + 8).contains(&frames.address.wrapping_sub(index.size)) {
+        return Err(Error::Form("the place of .eh_frame behind its index"));
+    }
+    let entries = joined(entries);
+    let index_size = INDEX_HEAD + 8 * entries.len();
+    let start = (index.address + index_size).next_multiple_of(8);
+    let (written, places) = write(&entries, start);
+    let back = frames.address.wrapping_sub(start);
+    let tables = write_index(index.address, start, &places);
+    if back > frames.address - index.address || written.len() > frames.size + back {
         return Err(Error::Form(".eh_frame, which is small already,"));
     }
-    file.set(frames.offset, &written);
-    point_to(&mut file, index, &places)?;
-    cut(&mut file, &headers, frames, written.len())?;
+    file.set(index.offset, &tables);
+    file.set(frames.offset - back, &written);
+    shrink_index(&mut file, &headers, index, index_size)?;
+    cut(&mut file, &headers, frames, back, written.len())?;
     Ok(file.0)
+}
+
+/// The entries in the order of their functions, with one for all that stand side by side and are unwound alike.
+fn joined(mut entries: Vec<Entry>) -> Vec<Entry> {
+    entries.sort_by_key(|entry| entry.function);
+    entries.dedup_by(|next, entry| {
+        let is_plain = |it: &Entry| it.cleanup.is_none() && it.rules.is_empty();
+        let are_beside = entry.function + entry.length == next.function;
+        let are_one =
+            are_beside && entry.common == next.common && is_plain(entry) && is_plain(next);
+        if are_one {
+            entry.length += next.length;
+        }
+        are_one
+    });
+    entries
 }
 
 /// What entries have in common.
@@ -450,34 +491,60 @@ fn end(out: &mut Bytes, begun: usize) {
     out.set(begun, &length.to_le_bytes());
 }
 
-/// Lets the index of functions lead to their new entries.
-fn point_to(
+/// What the index has before its rows.
+const INDEX_HEAD: usize = 12;
+
+/// Fails unless the index has a row for each entry, in a form that is known here.
+fn check_index(file: &Bytes, index: Section, entries: &[Entry]) -> Result<(), Error> {
+    let is_known = file.get(index.offset)? == [1, FROM_HERE, COUNT, FROM_TABLE];
+    let has_all = file.u32(index.offset + 8)? == entries.len();
+    match is_known && has_all && index.size >= INDEX_HEAD + 8 * entries.len() {
+        true => Ok(()),
+        false => Err(Error::Form(".eh_frame_hdr")),
+    }
+}
+
+/// Writes the index at this address, of the entries that begin at `start`.
+fn write_index(address: usize, start: usize, places: &BTreeMap<usize, usize>) -> Vec<u8> {
+    let mut out = Bytes(vec![1, FROM_HERE, COUNT, FROM_TABLE]);
+    out.push_distance(address, start);
+    out.push_u32(places.len());
+    for (function, entry) in places {
+        out.push_u32(function.wrapping_sub(address));
+        out.push_u32(entry.wrapping_sub(address));
+    }
+    out.0
+}
+
+/// Gives the index its new size.
+fn shrink_index(
     file: &mut Bytes,
+    headers: &Headers,
     index: Section,
-    places: &BTreeMap<usize, usize>,
+    size: usize,
 ) -> Result<(), Error> {
-    const UNKNOWN: Error = Error::Form(".eh_frame_hdr");
-    if file.get(index.offset)? != [1, FROM_HERE, COUNT, FROM_TABLE] {
-        return Err(UNKNOWN);
-    }
-    let count = file.u32(index.offset + 8)?;
-    if count != places.len() || index.size < 12 + 8 * count {
-        return Err(UNKNOWN);
-    }
-    for i in 0..count {
-        let at = index.offset + 12 + 8 * i;
-        let function = file.address(at, index.address)?;
-        let entry = places.get(&function).ok_or(UNKNOWN)?;
-        let distance = entry.wrapping_sub(index.address) as u32;
-        file.set(at + 4, &distance.to_le_bytes());
+    let bytes = (size as u64).to_le_bytes();
+    file.set(index.header + SECTION_SIZE, &bytes);
+    for &segment in &headers.segments {
+        if file.u32(segment)? == INDEX {
+            file.set(segment + SEGMENT_FILE_SIZE, &bytes);
+            file.set(segment + SEGMENT_MEMORY_SIZE, &bytes);
+        }
     }
     Ok(())
 }
 
-/// Takes the rest of the section out of the file, and lets the headers lead to what has moved.
-fn cut(file: &mut Bytes, headers: &Headers, section: Section, size: usize) -> Result<(), Error> {
+/// Lets a section begin `back` bytes before its place, with its new size, takes the rest of it out of the file, and lets the
+/// headers lead to what has moved.
+fn cut(
+    file: &mut Bytes,
+    headers: &Headers,
+    section: Section,
+    back: usize,
+    size: usize,
+) -> Result<(), Error> {
     let old_end = section.offset + section.size;
-    let new_end = section.offset + size;
+    let new_end = section.offset - back + size;
     let (mut page, mut is_last) = (0x1000, false);
     for &segment in &headers.segments {
         page = page.max(file.u64(segment + SEGMENT_ALIGN)?);
@@ -505,7 +572,14 @@ fn cut(file: &mut Bytes, headers: &Headers, section: Section, size: usize) -> Re
             file.set(place, &((offset - gone) as u64).to_le_bytes());
         }
     }
-    file.set(section.header + SECTION_SIZE, &(size as u64).to_le_bytes());
+    let place = [
+        (SECTION_ADDRESS, section.address - back),
+        (SECTION_OFFSET, section.offset - back),
+        (SECTION_SIZE, size),
+    ];
+    for (field, value) in place {
+        file.set(section.header + field, &(value as u64).to_le_bytes());
+    }
     file.0[new_end..old_end].fill(0);
     file.0.drain(old_end - gone..old_end);
     Ok(())
