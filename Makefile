@@ -51,7 +51,7 @@ FOLD := $(if $(LLD),$(shell echo -C link-arg=-fuse-ld=lld -C link-arg=-B$(dir $(
 # tables, which the benefit does not count. It calls memcpy to move more than one register holds (210 KB), puts somewhat larger
 # functions into their callers (20 KB), computes nothing early on paths that may not need it (15 KB), and writes short matches as
 # comparisons (8 KB). `podprobe validate` takes as long as without these.
-# (The tables for unwinding are made half as large, 400 KB, by compact-unwind. Where another linker or standard library makes them
+# (The tables for unwinding are made half as large, 540 KB, by compact-unwind. Where another linker or standard library makes them
 # otherwise, they stay as they are.)
 SMALL := $(addprefix -C llvm-args=-,enable-machine-outliner=always outliner-benefit-threshold=24 max-store-memcpy=1 \
 	inline-threshold=15 enable-pre=false enable-load-pre=false min-jump-table-entries=8)
@@ -88,12 +88,15 @@ test: ## all tests, also after a failure; ends with how many were skipped for wa
 	if $(CARGO) nextest --version >/dev/null 2>&1; then $(CARGO) nextest run --no-fail-fast --test-threads $(TEST_THREADS); else $(CARGO) test --no-fail-fast; fi; \
 	code=$$?; sh .ci/skipped $(SKIPPED); exit $$code
 
-# The unit tests of ARCH=aarch64 or armv7 under qemu-user, which lacks some calls of the kernel: UNIT chooses.
+# The unit tests of ARCH=aarch64 or armv7 under qemu-user, which lacks some calls of the kernel: UNIT chooses those of wings that make any.
 QEMU_aarch64 := qemu-aarch64-static
 QEMU_armv7 := qemu-arm-static
-UNIT ?= seccomp:: api:: prober:: workers:: services:: views:: images::
+UNIT ?= seccomp:: prober:: workers:: services:: views:: images::
+TEST_ARCH = PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO_TARGET)_RUNNER=$(QEMU_$(ARCH)) \
+	$(CARGO) test --lib --target $(MUSL) --target-dir target/arch
 test-arch: static-tools
-	PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO_TARGET)_RUNNER=$(QEMU_$(ARCH)) $(CARGO) test --lib --target $(MUSL) --target-dir target/arch -- $(UNIT)
+	$(TEST_ARCH) --package podprobe-api --package podprobe-workloads
+	$(TEST_ARCH) -- $(UNIT)
 
 realware: ## real servers from Debian packages (fetched below target, not installed) run tests/pods, as root; SOFTWARE="nginx redis"
 	$(CARGO) test --test kubelet -- --ignored --nocapture $(or $(SOFTWARE),field_manifests::real)
@@ -124,12 +127,12 @@ vm-guest: static-tools
 		-C strip=symbols -o target/vm/guest-$(ARCH) tests/vm/guest/main.rs
 
 lint: ## formatting, clippy and documentation, warnings denied
-	$(CARGO) fmt --check
+	$(CARGO) fmt --all --check
 	$(CARGO) clippy --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --no-deps --document-private-items
 
 static: static-tools ## the static file, for ARCH=aarch64 or armv7 too, and its size
-	PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir $(STATIC_DIR) -- $(FOLD) $(SMALL)
+	PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) rustc --release --package podprobe --bin podprobe --target $(MUSL) --target-dir $(STATIC_DIR) -- $(FOLD) $(SMALL)
 	@install $(STATIC_DIR)/$(MUSL)/release/podprobe target/static/podprobe-$(ARCH)
 	$(if $(and $(LLD),$(filter x86_64,$(ARCH))),@PATH="$(STATIC_PATH)$$PATH" $(RUSTC) --edition 2024 -O -o target/static/compact-unwind \
 		.ci/compact_unwind.rs && \

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use podprobe::engine::shims::state::Process;
 use podprobe::face::views::Snapshot;
-use podprobe::face::views::history::MAX_RUNS;
 use podprobe::net::proxyd::home::Record;
+use podprobe::pods::history::MAX_RUNS;
 use serde_json::{Value, json};
 use support::CEILING;
 use support::figures::Report;

@@ -10,26 +10,38 @@
 //!                prober ───┘   └─ pleg ◀─┴─────────────────────────┘
 //! ```
 
-pub mod base;
+pub use podprobe_base as base;
 
-pub mod api;
+pub use podprobe_api as api;
 
-pub mod workloads;
+pub use podprobe_workloads as workloads;
 
-pub mod net;
+pub use podprobe_net as net;
 
-pub mod engine;
+pub use podprobe_engine as engine;
 
-pub mod pods;
+pub use podprobe_pods as pods;
 
-pub mod cluster;
+pub use podprobe_cluster as cluster;
 
-pub mod face;
+pub use podprobe_face as face;
 
 pub mod daemon;
 
 pub mod cli;
 
 #[cfg(test)]
+#[path = "../tests/support/wings/every_workload.rs"]
+mod every_workload;
+#[cfg(test)]
+#[path = "../tests/support/wings/fake_runtime.rs"]
+mod fake_runtime;
+#[cfg(test)]
+#[path = "../tests/support/wings/own_network.rs"]
+mod own_network;
+#[cfg(test)]
 #[path = "../tests/support/skip.rs"]
 mod skip;
+#[cfg(test)]
+#[path = "../tests/support/wings/test_pods.rs"]
+mod test_pods;

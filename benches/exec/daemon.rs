@@ -220,8 +220,7 @@ fn last_runs(node: &Node, uid: &PodUid) -> Vec<Option<f64>> {
     let history = node.client().history(uid.clone()).unwrap();
     let runs = history.probes.into_iter().flat_map(|p| p.runs);
     runs.map(|r| {
-        (r.outcome == podprobe::face::views::history::RunOutcome::Success)
-            .then_some(r.micros as f64)
+        (r.outcome == podprobe::pods::history::RunOutcome::Success).then_some(r.micros as f64)
     })
     .collect()
 }

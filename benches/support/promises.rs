@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use podprobe::api::{ContainerStatus, ProbeType};
-use podprobe::face::views::history::{PodHistory, Run, RunOutcome};
 use podprobe::face::views::{PodView, Snapshot};
+use podprobe::pods::history::{PodHistory, Run, RunOutcome};
 use serde_json::Value;
 
 use super::node::Node;

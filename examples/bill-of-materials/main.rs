@@ -14,6 +14,8 @@ use std::process::{Command, ExitCode};
 
 use serde_json::{Value, json};
 
+/// The name of the program.
+const OWN: &str = env!("CARGO_PKG_NAME");
 /// What a static file has besides crates, with its licence: the C library and Rust's standard library.
 const LIBRARIES: [(&str, &str); 2] = [("musl", "MIT"), ("rust-std", "MIT OR Apache-2.0")];
 /// The copyright notices of [`LIBRARIES`].
@@ -49,13 +51,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the crates that a build for the target links, sorted by name and version. The first is podprobe itself.
+/// Returns the crates that a build for the target links, sorted by name and version. The first is podprobe itself, which
+/// stands for the crates of its wings.
 fn linked(target: &str) -> Result<Vec<Linked>, Box<dyn Error>> {
     let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.lock");
     let checksums = checksums(&fs::read_to_string(lock)?);
     // `tree` knows which crates are linked. `metadata` also has those of the tests, and what they switch on.
     let edges = [
         "tree",
+        "--package",
+        OWN,
         "--edges",
         "normal,no-proc-macro",
         "--prefix",
@@ -66,7 +71,8 @@ fn linked(target: &str) -> Result<Vec<Linked>, Box<dyn Error>> {
         let mut words = line.split(' ');
         Some((words.next()?, words.next()?.strip_prefix('v')?))
     });
-    let names: BTreeSet<(&str, &str)> = names.collect();
+    let is_wing = |name: &str| name.strip_prefix(OWN).is_some_and(|n| n.starts_with('-'));
+    let names: BTreeSet<(&str, &str)> = names.filter(|(name, _)| !is_wing(name)).collect();
     let form = ["--format-version", "1", "--filter-platform", target];
     let metadata: Value = serde_json::from_str(&cargo(&[&["metadata"], &form[..]].concat())?)?;
     let mut all = Vec::new();
@@ -96,8 +102,7 @@ fn linked(target: &str) -> Result<Vec<Linked>, Box<dyn Error>> {
         )
         .into());
     }
-    let own = env!("CARGO_PKG_NAME");
-    all.sort_by_key(|it| (it.name != own, it.name.clone(), it.version.clone()));
+    all.sort_by_key(|it| (it.name != OWN, it.name.clone(), it.version.clone()));
     Ok(all)
 }
 

@@ -47,7 +47,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     #[track_caller]
     fn check(own: Value, annotation: &str, of_pod: Value, expected: Option<(&str, Option<&str>)>) {

@@ -182,8 +182,7 @@ mod tests {
             {"type": "a", "status": "True", "reason": "R", "message": "m", "lastProbeTime": null},
             {"type": "other", "status": "True"}]);
         let gates = serde_json::json!([{"conditionType": "a"}, {"conditionType": "gone"}, {"conditionType": "Ready"}]);
-        let pod =
-            crate::api::test_pods::pod("p").spec(serde_json::json!({"readinessGates": gates}));
+        let pod = crate::test_pods::pod("p").spec(serde_json::json!({"readinessGates": gates}));
         let pod = pod
             .edit(|raw| raw["status"]["conditions"] = conditions)
             .build();

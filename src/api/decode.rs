@@ -33,6 +33,7 @@ pub use error::{DecodeError, Problem};
 pub use place::Position;
 pub use shown::as_in_files;
 pub use workload::{DecodedWorkload, MadeError, made_template, made_workload};
+pub use yaml::{YamlError, documents as yaml_documents};
 
 use self::error::Findings;
 use self::kinds::Kind;
@@ -45,12 +46,6 @@ use super::source::{PodOrigin, PodSource};
 use super::support::{self, Verdict};
 use super::validation::validate_pod;
 use super::{identity, priority};
-
-/// Returns the value of each YAML document in the text.
-#[cfg(test)]
-pub(crate) fn yaml_documents(text: &str) -> Vec<Value> {
-    yaml::documents(text).unwrap_or_else(|e| panic!("{e:?}:\n{text}"))
-}
 
 /// A pod that may run, with warnings for the person who wrote it.
 #[derive(Clone, Debug, PartialEq)]

@@ -204,7 +204,7 @@ pub(crate) fn clip(text: &str) -> String {
 }
 
 /// Returns the path of a field: `path.name`.
-pub(crate) fn child(path: &str, name: &str) -> String {
+pub fn child(path: &str, name: &str) -> String {
     if path.is_empty() {
         name.to_owned()
     } else {
@@ -213,7 +213,7 @@ pub(crate) fn child(path: &str, name: &str) -> String {
 }
 
 /// Returns the path of an item of a list: `path[index]`.
-pub(crate) fn item(path: &str, index: usize) -> String {
+pub fn item(path: &str, index: usize) -> String {
     format!("{path}[{index}]")
 }
 

@@ -267,7 +267,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     fn facts() -> PodFacts {
         PodFacts {

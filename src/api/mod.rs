@@ -4,6 +4,9 @@
 //! [`Pod`] from [`decode`] is always valid and has its defaults. The pod keeps the raw object that it was read from, so
 //! that output shows the whole object.
 
+use crate as api;
+use podprobe_base as base;
+
 pub mod app_armor;
 pub mod capabilities;
 pub mod cidr;
@@ -33,10 +36,12 @@ pub mod source;
 pub mod status;
 pub mod support;
 pub mod sysctls;
-#[cfg(test)]
-pub(crate) mod test_pods;
 pub mod validation;
 pub mod workload;
+
+#[cfg(test)]
+#[path = "../../tests/support/wings/test_pods.rs"]
+mod test_pods;
 
 pub use crate::base::pod_uid::PodUid;
 pub use pod::{Container, Handler, Hook, HookKind, Pod, PodRef, Probe, ProbeType};

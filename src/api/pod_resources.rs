@@ -44,7 +44,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::test_pods::pod;
+    use crate::test_pods::pod;
 
     /// Reads the container's name as a number, which is the amount of the container in these tests.
     fn number(container: &Container) -> i64 {

@@ -52,7 +52,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::test_pods::pod;
+    use crate::test_pods::pod;
 
     #[test]
     fn a_known_class_gives_its_priority() {

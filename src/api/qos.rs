@@ -59,7 +59,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::test_pods::pod;
+    use crate::test_pods::pod;
 
     #[track_caller]
     fn check(resources: Value, expected: &str) {

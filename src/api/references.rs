@@ -73,7 +73,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     #[test]
     fn variables_logins_and_the_runtime_refer_to_objects() {

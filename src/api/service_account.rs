@@ -91,7 +91,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     #[test]
     fn a_pod_asks_for_each_token_once_and_for_the_default_account() {

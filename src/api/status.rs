@@ -1,4 +1,4 @@
-//! `status` of a v1 Pod: the types, in the API's names and JSON form. [`crate::pods::status`] decides their values.
+//! `status` of a v1 Pod: the types, in the API's names and JSON form. `crate::pods::status` decides their values.
 
 use std::collections::BTreeMap;
 use std::fmt;

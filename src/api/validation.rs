@@ -27,6 +27,7 @@ mod workload;
 
 pub use super::capabilities::CAPABILITIES;
 pub use containers::validate_container;
+pub use lifecycle::stop_signals;
 pub use names::{
     is_dns_label, is_dns_subdomain, is_env_name, is_qualified_name, is_valid_header_name,
     is_valid_label_value, is_valid_port_name, is_valid_port_number,

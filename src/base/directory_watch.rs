@@ -155,7 +155,7 @@ impl DirectoryWatch {
     }
 
     /// Makes a watcher like [`DirectoryWatch::new`], with the inotify instance that `init` makes.
-    pub(crate) fn with_inotify(
+    pub fn with_inotify(
         path: PathBuf,
         counts: fn(&OsStr) -> bool,
         init: fn() -> Result<Inotify, Errno>,

@@ -17,7 +17,7 @@ use serde_json::{Error, Value};
 
 /// A step from a value to a value inside of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// Step into a member of an object, by key.
     Key(String),
     /// Step into an item of an array, by index.
@@ -36,11 +36,11 @@ impl fmt::Display for Step {
 /// The error of a value that its type refuses.
 #[derive(Debug, thiserror::Error)]
 #[error("{cause}")]
-pub(crate) struct TypeError {
+pub struct TypeError {
     /// Path of the value.
-    pub(crate) path: Vec<Step>,
+    pub path: Vec<Step>,
     /// Reason in serde's words.
-    pub(crate) cause: Error,
+    pub cause: Error,
 }
 
 /// Reads a type from text.
@@ -74,7 +74,10 @@ impl From<TypeError> for Error {
 }
 
 /// Reads a type from a value. Returns it with the paths of the fields that the type does not read.
-pub(crate) fn read<T: DeserializeOwned>(value: &Value) -> Result<(T, Vec<Vec<Step>>), TypeError> {
+///
+/// # Errors
+/// Returns the first error, with its place in the value.
+pub fn read<T: DeserializeOwned>(value: &Value) -> Result<(T, Vec<Vec<Step>>), TypeError> {
     let account = RefCell::default();
     let read = T::deserialize(Reader {
         value,

@@ -1,6 +1,8 @@
 //! The base of every wing: the clock, files that are replaced as a whole, paths, texts, threads, and the system calls.
 //! This part knows nothing of how pods run.
 
+use crate as base;
+
 pub mod aside;
 pub mod atomic_file;
 pub mod bell;
@@ -20,8 +22,24 @@ pub mod pod_uid;
 pub mod record_directory;
 pub mod record_file;
 pub mod remove_tree;
-pub(crate) mod spelling;
+pub mod spelling;
 pub mod sys;
 pub mod text;
 pub mod threads;
 pub mod wire;
+
+#[cfg(test)]
+#[path = "../../tests/support/wings/deep_trees.rs"]
+mod deep_trees;
+#[cfg(test)]
+#[path = "../../tests/support/wings/random_texts.rs"]
+mod random_texts;
+#[cfg(test)]
+#[path = "../../tests/support/skip.rs"]
+mod skip;
+#[cfg(test)]
+#[path = "../../tests/support/wings/time_zones.rs"]
+mod time_zones;
+#[cfg(test)]
+#[path = "../../tests/support/wings/used_stack.rs"]
+mod used_stack;

@@ -2,7 +2,7 @@
 
 /// Returns the known name that `word` most likely means: a name that differs only in case, `-` and `_`, or in a few typing
 /// errors. Allowed is one error for each four letters, but at least one and at most three.
-pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let plain = simplified(word);
     let length = plain.chars().count();
     let most = (length / 4).clamp(1, 3);
@@ -25,7 +25,7 @@ fn simplified(word: &str) -> String {
 
 /// Returns the number of edits that turn `a` into `b` (optimal string alignment). An edit is an insertion, a deletion, a
 /// replacement or a swap of neighbours.
-pub(crate) fn distance(a: &str, b: &str) -> usize {
+pub fn distance(a: &str, b: &str) -> usize {
     strsim::osa_distance(a, b)
 }
 

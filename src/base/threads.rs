@@ -68,7 +68,8 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    pub(crate) fn new(name: &'static str) -> Self {
+    /// Makes the pulse of a thread that has not panicked.
+    pub fn new(name: &'static str) -> Self {
         Self {
             name,
             panics: AtomicU64::new(0),

@@ -28,10 +28,10 @@ use crate::face::server::request::encoded;
 use crate::face::server::transport::Transport;
 use crate::face::server::web_socket::Socket;
 use crate::face::views::ProbeReport;
-use crate::face::views::history::PodHistory;
 use crate::face::views::{Snapshot, SnapshotUpdate};
 use crate::net::services::view::ServiceView;
 use crate::pods::events::EventList;
+use crate::pods::history::PodHistory;
 use crate::workloads::view::{ChangeRequest, Changed, WorkloadList};
 
 /// The longest wait for an answer to a request that the daemon can answer at once.

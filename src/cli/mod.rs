@@ -19,6 +19,8 @@ pub mod create;
 pub mod delete;
 pub mod describe;
 pub mod drain;
+#[cfg(test)]
+mod edited_view;
 pub mod error;
 pub mod events;
 pub mod exec;

@@ -18,7 +18,7 @@ use crate::base::json;
 use crate::face::server::protocol::ProbeTarget;
 use crate::face::views::PodView;
 use crate::face::views::ProbeReport;
-use crate::face::views::history::RunOutcome;
+use crate::pods::history::RunOutcome;
 use crate::pods::prober::prober::MAX_TRIES;
 
 /// The verb `probe`.

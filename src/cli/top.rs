@@ -30,8 +30,8 @@ use super::probe_names::{self, NamedProbe, spelled};
 use super::problems::{node_lines, problem_lines};
 use super::table::write_rows;
 use crate::base::clock::{Time, go_duration};
-use crate::face::views::history::{PodHistory, Run, RunOutcome};
 use crate::face::views::{PodView, Snapshot};
+use crate::pods::history::{PodHistory, Run, RunOutcome};
 
 /// The time between two frames, in milliseconds.
 const REFRESH: u16 = 1000;

@@ -3,6 +3,9 @@
 //! Invariants: nothing of what runs depends on the link. Only [`link`] and [`client`] have a thread, descriptors and a
 //! clock; each other part is a function of what the node knows and of what the API server has answered.
 
+use crate as cluster;
+use {podprobe_api as api, podprobe_base as base, podprobe_net as net, podprobe_pods as pods};
+
 pub mod client;
 pub mod events;
 pub mod exchange;
@@ -10,7 +13,7 @@ pub mod kubeconfig;
 pub mod link;
 pub mod mirror_pods;
 pub mod node;
-pub mod pods;
+pub mod pod_set;
 pub mod reflector;
 pub mod reviews;
 pub mod rounds;
@@ -18,3 +21,7 @@ pub mod services;
 pub mod status;
 pub mod tokens;
 mod watches;
+
+#[cfg(test)]
+#[path = "../../tests/support/wings/test_pods.rs"]
+mod test_pods;

@@ -56,9 +56,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::test_pods;
     use crate::engine::runtime::RuntimeState;
-    use crate::engine::runtime::fake::runtime_container_status;
+    use crate::fake_runtime::runtime_container_status;
+    use crate::test_pods;
 
     /// Returns the status of a pod: container `a` runs, `b` waits for its back-off, `c` has ended well, and the
     /// sidecar `s` runs.

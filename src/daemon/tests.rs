@@ -16,10 +16,10 @@ use crate::base::http_client::WebUrl;
 use crate::engine::images::manager::ImageService;
 use crate::engine::images::{Image, ImageConfig, ImageError};
 use crate::engine::runtime::ExecOutcome;
-use crate::engine::runtime::fake::{FakeRuntime, end};
 use crate::face::views::{PodView, Snapshot};
-use crate::net::netfilter::own_network::in_own_network;
+use crate::fake_runtime::{FakeRuntime, end};
 use crate::net::network::{NetworkChoice, Networks};
+use crate::own_network::in_own_network;
 
 /// Longest wait for things that happen within seconds unless something is broken.
 const CEILING: Duration = Duration::from_secs(60);

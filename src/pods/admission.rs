@@ -464,7 +464,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::test_pods::{self, PodBuilder};
+    use crate::test_pods::{self, PodBuilder};
 
     fn node() -> Node {
         let configured = [

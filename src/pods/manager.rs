@@ -134,7 +134,7 @@ impl PodManager {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     #[test]
     fn watchers_hear_of_each_change() {

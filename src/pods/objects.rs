@@ -390,7 +390,7 @@ mod tests {
     use crate::api::service::EndpointSlice;
     use crate::api::service::IpFamily;
     use crate::api::source::SOURCE_ANNOTATION;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     fn map(name: &str, value: &str) -> LocalObject {
         LocalObject {

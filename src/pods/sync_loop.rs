@@ -550,7 +550,7 @@ fn waits_for_image(status: &PodStatus) -> bool {
 }
 
 #[cfg(test)]
-pub(in crate::pods::sync_loop) mod tests {
+pub(in crate::sync_loop) mod tests {
     use std::collections::HashMap;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -561,13 +561,13 @@ pub(in crate::pods::sync_loop) mod tests {
     use super::*;
     use crate::api::PodSource as Source;
     use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind};
-    use crate::api::test_pods;
     use crate::base::cancel::Cancel;
-    use crate::engine::runtime::fake::runtime_container_status;
     use crate::engine::runtime::{ContainerId, RuntimeState};
+    use crate::fake_runtime::runtime_container_status;
     use crate::pods::pleg::EVENTS_CAPACITY;
     use crate::pods::sources::merge::UPDATES_CAPACITY;
     use crate::pods::workers::{Outcome, Phase, PodSyncer, Work};
+    use crate::test_pods;
 
     /// A time limit for things that happen at once unless something is broken.
     pub(super) const SOON: Duration = Duration::from_secs(20);

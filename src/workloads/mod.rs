@@ -10,6 +10,9 @@
 //!
 //! [docs/workloads.md]: https://github.com/podprobe/podprobe/blob/main/docs/workloads.md
 
+use crate as workloads;
+use {podprobe_api as api, podprobe_base as base};
+
 pub mod change;
 pub mod controller_revisions;
 pub mod cron_job;
@@ -41,6 +44,13 @@ mod test_random;
 pub mod view;
 pub mod waiting;
 pub mod world;
+
+#[cfg(test)]
+#[path = "../../tests/support/skip.rs"]
+mod skip;
+#[cfg(test)]
+#[path = "../../tests/support/wings/time_zones.rs"]
+mod time_zones;
 
 pub use deployment::OnDeadline;
 pub use event::{ControllerEvent, EventKind};

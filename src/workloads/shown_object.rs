@@ -184,15 +184,6 @@ mod tests {
     use super::*;
     use crate::api::decode::made_workload;
 
-    impl ShownObject {
-        /// Changes the object of a view in a test.
-        pub(crate) fn edit(&mut self, change: impl FnOnce(&mut Value)) {
-            let mut object = Value::clone(self);
-            change(&mut object);
-            *self = object.into();
-        }
-    }
-
     fn deployment() -> Arc<Workload> {
         let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
             "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},

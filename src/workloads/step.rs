@@ -20,7 +20,7 @@ pub(crate) mod test_world;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::workloads) use cron_job::made_job;
+pub(crate) use cron_job::made_job;
 
 use std::sync::Arc;
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support;
 use crate::support::daemon::{Day, FOREVER};
+use crate::support::forbidding::forbidding;
 use crate::support::{Node, with_v2_alone};
 
 fn on_pure_v2(test: impl Fn(&Node) + Send + Sync) {
@@ -88,27 +89,8 @@ fn a_device_that_is_mounted_into_a_container_is_for_a_privileged_one() {
 
 /// Has bpf(2) fail in the calling thread and in what it starts, for good, as it does in many containers.
 fn forbid_bpf() {
-    let statement = |code: u32, k: u32, jt: u8| libc::sock_filter {
-        code: code as u16,
-        jt,
-        jf: 0,
-        k,
-    };
-    let program = [
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        statement(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            libc::SYS_bpf as u32,
-            1,
-        ),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
-        statement(
-            libc::BPF_RET | libc::BPF_K,
-            libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
-            0,
-        ),
-    ];
-    podprobe::base::sys::process::apply_seccomp(&program, 0).unwrap();
+    let filter = forbidding(libc::SYS_bpf, libc::EPERM);
+    podprobe::base::sys::process::apply_seccomp(&filter, 0).unwrap();
 }
 
 #[test]

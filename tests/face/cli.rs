@@ -34,10 +34,10 @@ use podprobe::face::server::{
     Reviews, Server, ServerConfig, Shown, SummaryError, Unreachable,
 };
 use podprobe::face::views::ProbeReport;
-use podprobe::face::views::history::{PodHistory, RunOutcome};
 use podprobe::face::views::{PodView, Snapshot, SnapshotUpdate};
 use podprobe::net::services::view::ServiceView;
 use podprobe::pods::events::{Event, EventList};
+use podprobe::pods::history::{PodHistory, RunOutcome};
 use podprobe::pods::prober::now::ProbeNowError;
 use podprobe::pods::prober::trace::Step;
 use podprobe::workloads::view::{ChangeError, ChangeRequest, Changed, WorkloadList};

@@ -72,7 +72,9 @@ fn the_log_is_text_or_json_or_what_the_journal_reads() {
     on(Settings::default().runtime, |node| {
         let text = Logged::new(node).log();
         assert!(text.contains(" INFO  daemon] podprobe "), "{text}");
-        assert!(!text.contains("podprobe::"), "{text}");
+        for module in ["podprobe::", "podprobe_pods"] {
+            assert!(!text.contains(module), "{text}");
+        }
 
         let mut json = Logged::new(node);
         json.command.args(["--log-format", "json"]);

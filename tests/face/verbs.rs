@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support;
 use crate::support::daemon::{Day, FOREVER, find};
+use crate::support::forbidding::forbidding;
 use crate::support::{Node, PROGRAM, on_own_thread};
 
 macro_rules! on_a_node {
@@ -88,27 +89,8 @@ fn uid(day: &Day<'_>, name: &str) -> String {
 
 /// Has inotify fail in the calling thread and in what it starts, for good.
 fn forbid_inotify() {
-    let statement = |code: u32, k: u32, jt: u8| libc::sock_filter {
-        code: code as u16,
-        jt,
-        jf: 0,
-        k,
-    };
-    let program = [
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        statement(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            libc::SYS_inotify_init1 as u32,
-            1,
-        ),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
-        statement(
-            libc::BPF_RET | libc::BPF_K,
-            libc::SECCOMP_RET_ERRNO | libc::EMFILE as u32,
-            0,
-        ),
-    ];
-    podprobe::base::sys::process::apply_seccomp(&program, 0).unwrap();
+    let filter = forbidding(libc::SYS_inotify_init1, libc::EMFILE);
+    podprobe::base::sys::process::apply_seccomp(&filter, 0).unwrap();
 }
 
 fn path(path: &Path) -> &str {

@@ -20,10 +20,10 @@ use podprobe::base::clock::Moment;
 use podprobe::engine::runtime::{
     ContainerId, ExecOutcome, NetworkNamespace, RuntimeError, RuntimeErrorKind,
 };
-use podprobe::face::views::history::RunOutcome;
 use podprobe::face::views::lateness::BOUNDS;
 use podprobe::face::views::{ProbeReport, Records};
 use podprobe::pods::events::Recorder;
+use podprobe::pods::history::RunOutcome;
 use podprobe::pods::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
 use podprobe::pods::prober::pauses::ProbeKey;
 use podprobe::pods::prober::results::{Manager, ProbeResult, Update};

@@ -8,7 +8,7 @@ use std::fs;
 
 use podprobe::engine::shims::RuntimeChoice;
 use podprobe::face::views::PodView;
-use podprobe::face::views::history::{PodHistory, RunOutcome};
+use podprobe::pods::history::{PodHistory, RunOutcome};
 use serde_json::{Value, json};
 
 use crate::support;

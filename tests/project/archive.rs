@@ -37,7 +37,7 @@ fn archive(program: &Path, dir: &Path, umask: &str) {
     );
 }
 
-/// Returns the crates that cargo links for the target, without those that run in the compiler.
+/// Returns the crates that cargo links for the target, without those that run in the compiler and podprobe's own wings.
 fn linked() -> BTreeSet<String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let tree = Command::new(cargo)
@@ -55,7 +55,8 @@ fn linked() -> BTreeSet<String> {
         .unwrap();
     assert!(tree.status.success());
     let tree = String::from_utf8(tree.stdout).unwrap();
-    let names = tree.lines().filter_map(|line| {
+    let crates = tree.lines().filter(|line| !line.starts_with("podprobe-"));
+    let names = crates.filter_map(|line| {
         let mut words = line.split_whitespace();
         Some(format!(
             "{}@{}",

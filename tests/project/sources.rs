@@ -22,6 +22,7 @@ pub(crate) fn sources() -> Vec<Source> {
     let src = root().join("src");
     let mut files = Vec::new();
     walk(&src, &mut files);
+    files.retain(|path| !path.ends_with("Cargo.toml"));
     files.sort();
     let read: Vec<(PathBuf, Code)> = files
         .into_iter()

@@ -19,9 +19,9 @@ use podprobe::engine::shims::RuntimeChoice;
 use podprobe::engine::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, Process, STATE,
 };
-use podprobe::face::views::history::PodHistory;
 use podprobe::face::views::{PodView, Snapshot};
 use podprobe::net::network::NetworkChoice;
+use podprobe::pods::history::PodHistory;
 use serde_json::{Value, json};
 
 use super::{CEILING, Node, PROGRAM};

@@ -15,6 +15,7 @@ pub(crate) mod daemon;
 pub(crate) mod debian;
 pub(crate) mod dns_message;
 pub(crate) mod fake_registry;
+pub(crate) mod forbidding;
 pub(crate) mod http_server;
 pub(crate) mod machine;
 pub(crate) mod manifests;

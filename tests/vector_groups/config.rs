@@ -14,7 +14,7 @@ use podprobe::api::identity::static_name;
 use podprobe::api::validation::validate_pod;
 use podprobe::api::{PodOrigin, PodSource};
 use podprobe::base::http_client::WebUrl;
-use podprobe::cluster::pods::ApiPods;
+use podprobe::cluster::pod_set::ApiPods;
 use podprobe::cluster::reflector::Change;
 use podprobe::pods::sources::file::FileSourceConfig;
 use podprobe::pods::sources::http::HttpSourceConfig;

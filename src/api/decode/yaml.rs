@@ -23,7 +23,7 @@ const VALUE_COST: usize = 32;
 /// The error of a text that podprobe cannot read as YAML.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{cause}{}", way_out.map_or_else(String::new, |way_out| format!(": {way_out}")))]
-pub(super) struct YamlError {
+pub struct YamlError {
     /// Place of the error in the text.
     pub(super) at: Position,
     /// Reason for the error.
@@ -67,7 +67,10 @@ enum YamlCause {
 type Result<T, E = YamlError> = std::result::Result<T, E>;
 
 /// Returns every document of the text, except empty ones.
-pub(super) fn documents(text: &str) -> Result<Vec<Value>> {
+///
+/// # Errors
+/// Returns the first error of the text.
+pub fn documents(text: &str) -> Result<Vec<Value>> {
     read(text).map_err(|e| with_way_out(text, e))
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 /// Returns the JSON names of the fields of `T`; empty if `T` is not a struct.
-pub(in crate::api) fn of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
+pub(crate) fn of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
     match T::deserialize(Ask) {
         Err(Answer(fields)) => fields,
         Ok(_) => &[],

@@ -385,7 +385,7 @@ fn values_that_are_not_acted_on_yet_refuse() {
 fn a_pod_of_an_api_server_has_what_a_file_cannot_have() {
     let spec = json!({"ephemeralContainers": [{"name": "look", "image": "i"}], "volumes": [
         {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]});
-    let pod = crate::api::test_pods::pod("p").spec(spec).build();
+    let pod = crate::test_pods::pod("p").spec(spec).build();
     assert_eq!(unsupported_values(&pod, PodSource::Api), []);
     for field in ["serviceAccountName", "serviceAccount"] {
         let path = steps(&format!("spec.{field}"));

@@ -91,23 +91,21 @@ fn stop_signal(signal: &str, spec: &PodSpec, path: String) -> Option<FieldError>
         let why = "may not be set for containers with empty `spec.os.name`";
         return Some(FieldError::forbidden(path, why));
     };
-    let real_time = real_time_signals();
-    let known = || {
-        SIGNALS
-            .into_iter()
-            .chain(real_time.iter().map(String::as_str))
-    };
-    (os.name == "linux" && !known().any(|name| name == signal))
-        .then(|| FieldError::not_supported(path, signal, &known().collect::<Vec<_>>()))
+    let known = stop_signals();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    (os.name == "linux" && !known.contains(&signal))
+        .then(|| FieldError::not_supported(path, signal, &known))
 }
 
-/// Returns the names `SIGRTMIN` to `SIGRTMIN+15` and `SIGRTMAX-14` to `SIGRTMAX`.
-fn real_time_signals() -> Vec<String> {
+/// Returns the names of the signals that may stop a container on Linux. The real-time signals among them are `SIGRTMIN`
+/// to `SIGRTMIN+15` and `SIGRTMAX-14` to `SIGRTMAX`.
+pub fn stop_signals() -> Vec<String> {
     let name = |base: &str, sign, offset| match offset {
         0 => base.to_owned(),
         offset => format!("{base}{sign}{offset}"),
     };
     let up = (0..=15).map(|offset| name("SIGRTMIN", '+', offset));
     let down = (0..=14).map(|offset| name("SIGRTMAX", '-', offset));
-    up.chain(down).collect()
+    let named = SIGNALS.into_iter().map(str::to_owned);
+    named.chain(up).chain(down).collect()
 }

@@ -1802,10 +1802,6 @@ fn a_stop_signal_needs_the_name_of_the_system_and_is_one_of_its_signals() {
         "SIGCLD",
     ] {
         check_lifecycle(signal(good), linux.clone(), &[]);
-        assert!(
-            crate::engine::runtime::signals::number(good).is_some(),
-            "{good}"
-        );
     }
     for bad in ["", "USR1", "sigusr1", "10", "SIGRTMIN+16", "SIGRTMAX-15"] {
         let got = texts(&validate_pod(&pod_with(

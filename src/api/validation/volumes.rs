@@ -180,7 +180,7 @@ pub(super) fn validate_mounts(
 }
 
 /// Error of a block volume, with advice what to use instead.
-pub(in crate::api) const NO_BLOCK_VOLUMES: &str = "no volume is a block volume here: mount the device as a hostPath of type BlockDevice, in a privileged container";
+pub(crate) const NO_BLOCK_VOLUMES: &str = "no volume is a block volume here: mount the device as a hostPath of type BlockDevice, in a privileged container";
 
 /// Validates block devices by the API's own rules only. A claim that passes these rules is refused in
 /// [`crate::api::support`].

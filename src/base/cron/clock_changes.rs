@@ -203,9 +203,9 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_zones::{BERLIN, schedule, time, with_rule, with_zoneinfo};
     use super::*;
     use crate::base::cron::Zones;
+    use crate::time_zones::{BERLIN, schedule, time, with_rule, with_zoneinfo};
 
     #[track_caller]
     fn check(zones: &Zones, text: &str, expected: &[&str]) {

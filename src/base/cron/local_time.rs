@@ -101,8 +101,8 @@ fn offset(zone: &TimeZone, unix: i64) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_zones::{BERLIN, NEW_YORK};
     use super::*;
+    use crate::time_zones::{BERLIN, NEW_YORK};
 
     #[track_caller]
     fn check(zone: &str, civil: &str, expected: &str) {

@@ -11,8 +11,6 @@ mod go_text;
 mod local_time;
 mod next;
 mod parse;
-#[cfg(test)]
-pub(crate) mod test_zones;
 mod zone;
 
 pub use clock_changes::{ChangedDay, ClockChange, clock_changes};
@@ -22,4 +20,4 @@ pub use field::Values;
 pub use parse::{Schedule, SpecSchedule};
 pub use zone::{ZoneError, Zones, rfc3339_in};
 
-pub(crate) use go_text::quote;
+pub use go_text::quote;

@@ -217,10 +217,8 @@ fn to_midnight(day: LocalTime) -> Option<LocalTime> {
 #[cfg(test)]
 mod tests {
     use super::super::Zones;
-    use super::super::test_zones::{
-        BERLIN, NEW_YORK, Random, schedule, time, with_rule, with_zoneinfo,
-    };
     use super::*;
+    use crate::time_zones::{BERLIN, NEW_YORK, Random, schedule, time, with_rule, with_zoneinfo};
 
     /// Compares as many times as there are texts; `never` is the end.
     #[track_caller]

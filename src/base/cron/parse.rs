@@ -114,8 +114,8 @@ fn parse_every(word: &str) -> Result<Schedule, ScheduleError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_zones::with_rule;
     use super::*;
+    use crate::time_zones::with_rule;
 
     fn parse(text: &str) -> Result<Schedule, ScheduleError> {
         Schedule::parse(text, &with_rule("XXX-5"))

@@ -112,8 +112,8 @@ pub fn rfc3339_in(time: Timestamp, zone: &TimeZone) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_zones::{BERLIN, with_rule, with_zoneinfo};
     use super::*;
+    use crate::time_zones::{BERLIN, with_rule, with_zoneinfo};
 
     fn without_zoneinfo() -> Zones {
         Zones::new(TimeZoneDatabase::none(), TimeZone::UTC)

@@ -18,31 +18,36 @@ const MAX_HEADER: usize = 64 << 10;
 
 /// An http client. Its clones share its connections.
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
+pub struct Client {
     agent: Agent,
 }
 
 /// An answer whose body is still to be read.
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: BodyReader<'static>,
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body, as the server sends it.
+    pub body: BodyReader<'static>,
     /// Address of the server that answered, after redirects.
-    pub(crate) uri: Uri,
+    pub uri: Uri,
     /// Length of the body in bytes, as the answer's header gives it.
-    pub(crate) length: Option<u64>,
+    pub length: Option<u64>,
 }
 
 impl Answer {
     /// Returns a header as text; empty if the header is missing or is not text.
-    pub(crate) fn header(&self, name: &str) -> &str {
+    pub fn header(&self, name: &str) -> &str {
         let value = self.headers.get(name);
         value.and_then(|v| v.to_str().ok()).unwrap_or_default()
     }
 
-    /// Reads the whole body. Returns an error if the body has more than `most` bytes. The parameter `what` names the
-    /// body in the error.
-    pub(crate) fn read_all(self, most: u64, what: &str) -> Result<Vec<u8>, FetchError> {
+    /// Reads the whole body. The parameter `what` names the body in an error.
+    ///
+    /// # Errors
+    /// Returns an error if the body has more than `most` bytes, or does not come to its end.
+    pub fn read_all(self, most: u64, what: &str) -> Result<Vec<u8>, FetchError> {
         let too_large = || FetchError::failed(format!("{what} has more than {most} bytes"));
         if self.length.is_some_and(|length| length > most) {
             return Err(too_large());
@@ -59,19 +64,22 @@ impl Answer {
 }
 
 /// A request that the client is to send.
-pub(crate) struct Ask<'a> {
-    pub(crate) uri: &'a Uri,
-    pub(crate) headers: &'a [(&'a str, String)],
+pub struct Ask<'a> {
+    /// Address of the request.
+    pub uri: &'a Uri,
+    /// Headers for every server, also after a redirect.
+    pub headers: &'a [(&'a str, String)],
     /// Headers for the server of `uri` only, such as credentials.
-    pub(crate) for_server: &'a [(&'a str, String)],
+    pub for_server: &'a [(&'a str, String)],
     /// A form to send with POST. None sends a GET.
-    pub(crate) form: Option<&'a str>,
+    pub form: Option<&'a str>,
     /// Time limit for everything up to the end of the body.
-    pub(crate) limit: Option<Duration>,
+    pub limit: Option<Duration>,
 }
 
 impl Client {
-    pub(crate) fn new(dialer: Dialer) -> Self {
+    /// Makes a client whose connections the dialer makes.
+    pub fn new(dialer: Dialer) -> Self {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
@@ -89,7 +97,10 @@ impl Client {
     }
 
     /// Sends a request, follows its redirects, and returns the final answer.
-    pub(crate) fn ask(&self, ask: &Ask<'_>) -> Result<Answer, FetchError> {
+    ///
+    /// # Errors
+    /// Returns an error if there is no answer, or if a redirect may not be followed.
+    pub fn ask(&self, ask: &Ask<'_>) -> Result<Answer, FetchError> {
         let mut uri = ask.uri.clone();
         let mut for_server = ask.for_server;
         for _ in 0..=MAX_REDIRECTS {
@@ -152,7 +163,7 @@ impl Client {
 }
 
 /// Returns the host and port of an address, for texts.
-pub(crate) fn host_of(uri: &Uri) -> String {
+pub fn host_of(uri: &Uri) -> String {
     uri.authority().map(ToString::to_string).unwrap_or_default()
 }
 
@@ -168,7 +179,7 @@ fn of_request(uri: &Uri, e: ureq::Error) -> FetchError {
 
 /// Turns an error from reading a body into a [`FetchError`]: podprobe's own error if `e` carries one, otherwise the
 /// error for a timeout or a broken connection.
-pub(crate) fn of_io(uri: &Uri, e: std::io::Error) -> FetchError {
+pub fn of_io(uri: &Uri, e: std::io::Error) -> FetchError {
     let host = host_of(uri);
     if let Some(own) = e.get_ref().and_then(|e| e.downcast_ref::<FetchError>()) {
         let named = own.kind != Kind::Unavailable || own.text.contains(&host);

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Kinds of errors, by what the caller does about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// The server cannot be reached, does not answer, or says that it cannot answer now.
     Unavailable,
     /// The server refused the credentials, or requires credentials that the request did not have.
@@ -17,26 +17,32 @@ pub(crate) enum Kind {
 
 /// The error of a fetch: one sentence for people. The sentence does not name what was to be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FetchError {
-    pub(crate) kind: Kind,
-    pub(crate) text: String,
+pub struct FetchError {
+    /// The kind of the error.
+    pub kind: Kind,
+    /// The sentence.
+    pub text: String,
 }
 
 impl FetchError {
-    pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
+    /// Makes an error of this kind.
+    pub fn new(kind: Kind, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { kind, text }
     }
 
-    pub(crate) fn failed(text: impl Into<String>) -> Self {
+    /// Makes an error of the kind [`Kind::Failed`].
+    pub fn failed(text: impl Into<String>) -> Self {
         Self::new(Kind::Failed, text)
     }
 
-    pub(crate) fn unavailable(text: impl Into<String>) -> Self {
+    /// Makes an error of the kind [`Kind::Unavailable`].
+    pub fn unavailable(text: impl Into<String>) -> Self {
         Self::new(Kind::Unavailable, text)
     }
 
-    pub(crate) fn cancelled() -> Self {
+    /// Makes an error of the kind [`Kind::Cancelled`].
+    pub fn cancelled() -> Self {
         Self::new(Kind::Cancelled, "it was cancelled")
     }
 }
@@ -50,7 +56,7 @@ impl fmt::Display for FetchError {
 impl std::error::Error for FetchError {}
 
 /// Returns a server's text as one quoted line, without control characters and cut to 200 characters.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     const MOST: usize = 200;
     let clean = text
         .chars()

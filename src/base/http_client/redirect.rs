@@ -78,7 +78,10 @@ fn absolute(from: &Uri, location: &str) -> Option<String> {
 
 /// Checks that podprobe may send a request to an address: the scheme is http or https, and the address has a host and
 /// no user.
-pub(crate) fn web(uri: &Uri) -> Result<(), AddressError> {
+///
+/// # Errors
+/// Returns what is wrong with the address.
+pub fn web(uri: &Uri) -> Result<(), AddressError> {
     let Some(authority) = uri.authority().filter(|a| !a.host().is_empty()) else {
         return Err(AddressError::NoHost);
     };
@@ -90,17 +93,19 @@ pub(crate) fn web(uri: &Uri) -> Result<(), AddressError> {
     }
 }
 
-pub(crate) fn is_tls(uri: &Uri) -> bool {
+/// Tells whether the scheme of an address is https.
+pub fn is_tls(uri: &Uri) -> bool {
     uri.scheme_str() == Some("https")
 }
 
 /// Tells whether both addresses lead to the same server. A redirected request carries credentials only to the same
 /// server.
-pub(crate) fn same_origin(a: &Uri, b: &Uri) -> bool {
+pub fn same_origin(a: &Uri, b: &Uri) -> bool {
     let host = |u: &Uri| u.host().map(str::to_ascii_lowercase);
     a.scheme_str() == b.scheme_str() && host(a) == host(b) && port(a) == port(b)
 }
 
+/// Returns the port of an address, or that of its scheme.
 pub(crate) fn port(uri: &Uri) -> u16 {
     let default = if is_tls(uri) { 443 } else { 80 };
     uri.port_u16().unwrap_or(default)
@@ -158,7 +163,7 @@ mod tests {
     #[test]
     fn random_addresses_never_panic() {
         let from: Uri = "https://r.example/v2/a".parse().unwrap();
-        for text in crate::base::http_client::random::texts(5000, b"htps:/@.%[]?#a1 \x7f\xff") {
+        for text in crate::random_texts::texts(5000, b"htps:/@.%[]?#a1 \x7f\xff") {
             if let Ok(uri) = next(&from, &text) {
                 assert!(web(&uri).is_ok() && is_tls(&uri), "{text:?}");
             }

@@ -31,7 +31,7 @@ const BUNDLES: [&str; 6] = [
 
 /// Places from which the system's certificates are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sources {
+pub struct Sources {
     file: Option<PathBuf>,
     dir: Option<PathBuf>,
     bundles: Vec<PathBuf>,
@@ -39,7 +39,7 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Reads the places of certificates from the environment, as OpenSSL does.
-    pub(crate) fn of_environment() -> Self {
+    pub fn of_environment() -> Self {
         let variable = |name: &str| {
             let value = std::env::var_os(name).filter(|v| !v.is_empty());
             value.map(PathBuf::from)
@@ -52,7 +52,10 @@ impl Sources {
     }
 
     /// Returns the TLS configuration for connections to `authority` (host and port).
-    pub(crate) fn client_config(
+    ///
+    /// # Errors
+    /// Returns an error if there are no trusted certificates, or if they cannot be read.
+    pub fn client_config(
         &self,
         authority: &str,
         ca_file: Option<&Path>,
@@ -73,7 +76,7 @@ impl Sources {
     }
 
     /// Returns the certificates of trusted authorities: those of `ca_file` and the system's.
-    pub(crate) fn roots(
+    pub fn roots(
         &self,
         authority: &str,
         ca_file: Option<&Path>,
@@ -147,7 +150,7 @@ fn add(roots: &mut RootCertStore, pem: &[u8]) -> usize {
 }
 
 /// Returns the text for a person about a failed TLS handshake with a server.
-pub(crate) fn error_text(authority: &str, e: &rustls::Error, ways_out: WaysOut) -> String {
+pub fn error_text(authority: &str, e: &rustls::Error, ways_out: WaysOut) -> String {
     use CertificateError as C;
     let rustls::Error::InvalidCertificate(why) = e else {
         return format!("TLS with {authority} failed: {e}");

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use super::error::FetchError;
 
 /// Time after which a waiting thread checks its [`Stop`] again.
-pub(crate) const SLICE: Duration = Duration::from_millis(100);
+pub const SLICE: Duration = Duration::from_millis(100);
 
 /// A flag that ends a fetch. Once set, it stays set. Clones share the flag.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stop(Arc<Inner>);
+pub struct Stop(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -21,30 +21,39 @@ struct Inner {
 
 impl Stop {
     /// Returns a new flag that counts as set when this flag is set. Setting the new flag does not set this one.
-    pub(crate) fn child(&self) -> Self {
+    pub fn child(&self) -> Self {
         Self(Arc::new(Inner {
             set: AtomicBool::new(false),
             above: Some(self.clone()),
         }))
     }
 
-    pub(crate) fn set(&self) {
+    /// Sets the flag.
+    pub fn set(&self) {
         self.0.set.store(true, Ordering::Release);
     }
 
-    pub(crate) fn is_set(&self) -> bool {
+    /// Tells whether this flag, or one above it, is set.
+    pub fn is_set(&self) -> bool {
         self.0.set.load(Ordering::Acquire) || self.0.above.as_ref().is_some_and(Self::is_set)
     }
 
-    pub(crate) fn check(&self) -> Result<(), FetchError> {
+    /// Checks the flag.
+    ///
+    /// # Errors
+    /// Returns an error of the kind [`Kind::Cancelled`](super::Kind::Cancelled) if the flag is set.
+    pub fn check(&self) -> Result<(), FetchError> {
         match self.is_set() {
             true => Err(FetchError::cancelled()),
             false => Ok(()),
         }
     }
 
-    /// Waits for `time`. Returns an error as soon as the flag is set.
-    pub(crate) fn wait(&self, time: Duration) -> Result<(), FetchError> {
+    /// Waits for `time`.
+    ///
+    /// # Errors
+    /// Returns an error as soon as the flag is set.
+    pub fn wait(&self, time: Duration) -> Result<(), FetchError> {
         let deadline = Instant::now() + time;
         loop {
             self.check()?;

@@ -29,25 +29,29 @@ const INPUT: usize = 32 << 10;
 const OUTPUT: usize = 4 << 10;
 
 /// A function that returns the TLS configuration for a host and port.
-pub(crate) type Trust = dyn Fn(&str) -> Result<Arc<ClientConfig>, FetchError> + Send + Sync;
+pub type Trust = dyn Fn(&str) -> Result<Arc<ClientConfig>, FetchError> + Send + Sync;
 
 /// Makes connections.
-pub(crate) struct Dialer {
-    pub(crate) stop: Stop,
-    pub(crate) pacing: Pacing,
-    pub(crate) trust: Arc<Trust>,
-    pub(crate) ways_out: WaysOut,
+pub struct Dialer {
+    /// The flag that ends every wait.
+    pub stop: Stop,
+    /// Limits of each connection.
+    pub pacing: Pacing,
+    /// The certificates that are trusted.
+    pub trust: Arc<Trust>,
+    /// Advice for errors of TLS.
+    pub ways_out: WaysOut,
 }
 
 /// Limits on how long a connection waits and on how little a server may send.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pacing {
+pub struct Pacing {
     /// Time limit for connecting to one address.
-    pub(crate) connect: Duration,
+    pub connect: Duration,
     /// Time of waiting within which a server must send [`Pacing::least`] bytes. A slower connection is given up.
-    pub(crate) idle: Duration,
+    pub idle: Duration,
     /// Number of bytes that a server must send within [`Pacing::idle`].
-    pub(crate) least: u64,
+    pub least: u64,
 }
 
 impl fmt::Debug for Dialer {
@@ -57,7 +61,7 @@ impl fmt::Debug for Dialer {
 }
 
 /// Wraps an error of ours so that it passes through ureq.
-pub(crate) fn carried(e: FetchError) -> io::Error {
+pub fn carried(e: FetchError) -> io::Error {
     io::Error::other(e)
 }
 
@@ -141,7 +145,7 @@ fn deadline(timeout: NextTimeout) -> Option<Instant> {
 }
 
 /// A connection to a server, with or without TLS.
-pub(crate) struct Connection {
+pub struct Connection {
     buffers: LazyBuffers,
     stream: Stream,
 }
@@ -327,7 +331,7 @@ impl Pace {
 
 /// A resolver that looks names up on the thread of the request, without a time limit of its own.
 #[derive(Debug)]
-pub(crate) struct SystemResolver;
+pub struct SystemResolver;
 
 impl Resolver for SystemResolver {
     fn resolve(

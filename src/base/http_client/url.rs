@@ -34,7 +34,7 @@ impl WebUrl {
     }
 
     /// Returns the URL in the type that the client takes.
-    pub(crate) fn uri(&self) -> Uri {
+    pub fn uri(&self) -> Uri {
         self.0.clone()
     }
 }

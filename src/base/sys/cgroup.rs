@@ -45,7 +45,7 @@ impl Cgroups {
     }
 
     /// Picks the usable hierarchies from a list of mounts.
-    pub(crate) fn of(mounts: Vec<Mount>) -> Self {
+    pub fn of(mounts: Vec<Mount>) -> Self {
         let mut found: Vec<Hierarchy> = Vec::new();
         for h in mounts.into_iter().filter_map(hierarchy) {
             // A hierarchy that is mounted twice counts once.

@@ -146,28 +146,9 @@ fn read(dir: BorrowedFd<'_>, file: &CStr) -> io::Result<String> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use nix::sys::stat::mkdirat;
-
+mod tests {
     use super::*;
-
-    /// Makes `depth` cgroups below `top`, each inside the cgroup made before it, and returns the last cgroup.
-    pub(crate) fn nest(top: &Path, depth: usize) -> OwnedFd {
-        let mut at = open(top, DIRECTORY, Mode::empty()).unwrap();
-        for _ in 0..depth {
-            mkdirat(&at, c"nested", Mode::S_IRWXU).unwrap();
-            at = openat(&at, c"nested", DIRECTORY, Mode::empty()).unwrap();
-        }
-        at
-    }
-
-    /// Runs `f` on a small stack of 64 KiB, and returns its result.
-    pub(crate) fn on_a_small_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {
-        std::thread::scope(|scope| {
-            let small = std::thread::Builder::new().stack_size(64 << 10);
-            small.spawn_scoped(scope, f).unwrap().join().unwrap()
-        })
-    }
+    use crate::deep_trees::{nest, on_a_small_stack};
 
     #[test]
     fn a_tree_deeper_than_a_stack_and_longer_than_a_path_is_walked() {

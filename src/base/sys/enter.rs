@@ -64,6 +64,3 @@ struct Start<'a> {
     /// The end of the second child's stack.
     stack_end: *mut u8,
 }
-
-#[cfg(test)]
-pub(crate) use spawner::forbid_clone3;

@@ -151,7 +151,11 @@ pub fn close_on_exec_from(from: u32) -> nix::Result<()> {
 }
 
 /// Removes capabilities, one bit each, from this thread's effective, permitted and inheritable sets.
-#[cfg(test)]
+///
+/// Only tests call this function: it is here because it is unsafe.
+///
+/// # Errors
+/// Returns the error of capget or capset.
 pub fn drop_capabilities(mask: u64) -> io::Result<()> {
     let header = super::raw::CapHeader {
         version: super::raw::CAP_VERSION_3,

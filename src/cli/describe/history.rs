@@ -4,7 +4,7 @@ use super::lines::put;
 use crate::base::clock::{Time, go_duration};
 use crate::cli::human;
 use crate::cli::terminal::one_line;
-use crate::face::views::history::{PodHistory, ProbeHistory, Run};
+use crate::pods::history::{PodHistory, ProbeHistory, Run};
 use crate::pods::prober::pauses::PausedProbe;
 
 /// The greatest length of a probe's output in a row, in characters. The cause of a restart is shown in full.

@@ -26,8 +26,8 @@ use super::{human, kinds, names, services, tabwriter, workload_names};
 use crate::base::clock::Time;
 use crate::face::views::findings::{self, Finding, Severity};
 use crate::face::views::hints::hint;
-use crate::face::views::history::PodHistory;
 use crate::face::views::{PodView, Snapshot};
+use crate::pods::history::PodHistory;
 
 /// The verb `describe`.
 pub const VERB: args::Verb = args::Verb {

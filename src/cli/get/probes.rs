@@ -14,8 +14,8 @@ use crate::cli::probe_names::{self, NamedProbe, ProbeSelector};
 use crate::cli::probe_text::probe_text;
 use crate::cli::terminal::one_line;
 use crate::cli::{columns, human, names};
-use crate::face::views::history::{MAX_RUNS, PodHistory, Run, RunOutcome};
 use crate::face::views::{PodView, Snapshot};
+use crate::pods::history::{MAX_RUNS, PodHistory, Run, RunOutcome};
 
 const NONE: &str = "<none>";
 

@@ -214,7 +214,7 @@ mod tests {
     fn check(value: Value, expected: &str) {
         let text = document(&value);
         assert_eq!(text, expected);
-        assert_eq!(yaml_documents(&text), [value]);
+        assert_eq!(yaml_documents(&text).unwrap(), [value]);
     }
 
     #[track_caller]
@@ -386,7 +386,11 @@ mod tests {
                     .map(|t| (t.as_str().unwrap_or_default().into(), t.clone()))
                     .collect();
                 let value = json!({"list": texts, "object": object});
-                assert_eq!(yaml_documents(&document(&value)), [value], "{a:?} {b:?}");
+                assert_eq!(
+                    yaml_documents(&document(&value)).unwrap(),
+                    [value],
+                    "{a:?} {b:?}"
+                );
             }
         }
     }

@@ -117,6 +117,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::edited_view::edit;
 
     fn view(rollout: Option<RolloutView>) -> WorkloadView {
         let annotations = json!({REVISION: "4"});
@@ -152,11 +153,12 @@ mod tests {
         }));
         check(Some(&failed), None, Err(late));
         let mut job = view(None);
-        job.object.edit(|object| object["kind"] = "Job".into());
+        edit(&mut job, |object| object["kind"] = "Job".into());
         let none = "no status viewer has been implemented for Job.batch";
         check(Some(&job), None, Err(none));
-        job.object
-            .edit(|object| object["kind"] = "ReplicationController".into());
+        edit(&mut job, |object| {
+            object["kind"] = "ReplicationController".into()
+        });
         let none = "no status viewer has been implemented for ReplicationController";
         check(Some(&job), None, Err(none));
     }

@@ -8,7 +8,7 @@ use crate::api::PodPhase;
 use crate::cli::columns::is_at_work;
 use crate::cli::probe_names;
 use crate::face::views::findings::{Facts, is_pass, leads_nowhere};
-use crate::face::views::history::ProbeHistory;
+use crate::pods::history::ProbeHistory;
 
 /// The numbers of pods, probes and services for the line that says that all is well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -243,6 +243,7 @@ mod tests {
 
     use super::*;
     use crate::cli::args::testing;
+    use crate::cli::edited_view::edit;
     use crate::cli::wait::{VERB, parse};
 
     fn view(kind: &str, conditions: Value) -> WorkloadView {
@@ -298,8 +299,9 @@ mod tests {
     #[test]
     fn a_status_of_an_older_generation_does_not_count() {
         let mut old = available("True");
-        old.object
-            .edit(|object| object["metadata"]["generation"] = 3.into());
+        edit(&mut old, |object| {
+            object["metadata"]["generation"] = 3.into()
+        });
         let line = "wait deploy/web --for=condition=Available";
         let late = "error: timed out waiting for the condition on deployments/web";
         let why = "deployment.apps/web: Available is True: too few";
@@ -309,8 +311,7 @@ mod tests {
     #[test]
     fn a_workload_is_gone_also_when_another_has_its_name() {
         let (old, mut new) = ([available("True")], available("True"));
-        new.object
-            .edit(|object| object["metadata"]["uid"] = "2".into());
+        edit(&mut new, |object| object["metadata"]["uid"] = "2".into());
         let line = "wait deploy/web --for=delete";
         check(line, &[&old, &[]], &["", "deployment.apps/web"]);
         check(line, &[&old, &[new]], &["", "deployment.apps/web"]);
@@ -364,9 +365,9 @@ mod tests {
     #[test]
     fn a_name_in_two_namespaces_needs_a_choice() {
         let (here, mut there) = (available("True"), available("True"));
-        there
-            .object
-            .edit(|object| object["metadata"]["namespace"] = "shop".into());
+        edit(&mut there, |object| {
+            object["metadata"]["namespace"] = "shop".into()
+        });
         let wait =
             testing::parse(&VERB, parse, "wait deploy/web --for=condition=Available").unwrap();
         let error = Waiting::new(&wait).step(&list(&[here, there])).unwrap_err();

@@ -179,7 +179,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::{Pod, test_pods};
+    use crate::api::Pod;
+    use crate::test_pods;
 
     fn key(name: &str) -> ObjectKey {
         ObjectKey::new(ObjectKind::Secret, "default", name)

@@ -39,7 +39,7 @@ use super::node::facts::NodeFacts;
 use super::node::lease::Lease;
 use super::node::registration::Registration;
 use super::node::status::Health;
-use super::pods::ApiPods;
+use super::pod_set::ApiPods;
 use super::reflector::{Change, Selection};
 use super::reviews::QuestionId;
 use super::rounds::{Rounds, RoundsThread, Trouble};

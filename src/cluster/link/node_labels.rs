@@ -167,7 +167,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     fn labels_of(directory: &Path) -> NodeLabels {
         let node = Node {

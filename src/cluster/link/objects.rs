@@ -525,8 +525,8 @@ mod tests {
 
     use super::*;
     use crate::api::source::SOURCE_ANNOTATION;
-    use crate::api::test_pods;
     use crate::base::bell::Bell;
+    use crate::test_pods;
 
     fn pod_in(namespace: &str) -> Arc<Pod> {
         let pod = test_pods::pod("p").annotation(SOURCE_ANNOTATION, "api");

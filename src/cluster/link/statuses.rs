@@ -13,7 +13,7 @@ use crate::api::{PodPhase, PodStatus, PodUid};
 use crate::base::clock::{Moment, Time};
 use crate::base::json;
 use crate::cluster::exchange::{Answer, Request};
-use crate::cluster::pods::RefusedPod;
+use crate::cluster::pod_set::RefusedPod;
 use crate::cluster::reflector::Change;
 use crate::cluster::status::{Next, PodView, Publication, Resync, WorkerStage};
 

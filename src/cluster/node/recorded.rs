@@ -11,8 +11,8 @@ use crate::base::clock::Time;
 use crate::cluster::exchange::{Answer, Request};
 
 /// The exchanges in a file of `tests/data/cluster`, one a line.
-pub(in crate::cluster) fn exchanges(name: &str) -> Vec<Value> {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/cluster/");
+pub(crate) fn exchanges(name: &str) -> Vec<Value> {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/cluster/");
     let text =
         std::fs::read_to_string(format!("{dir}{name}.jsonl")).expect("the recording is there");
     let lines = text.lines();
@@ -22,12 +22,12 @@ pub(in crate::cluster) fn exchanges(name: &str) -> Vec<Value> {
 }
 
 /// A wall-clock time.
-pub(in crate::cluster) fn wall(text: &str) -> SystemTime {
+pub(crate) fn wall(text: &str) -> SystemTime {
     Time::instant(text).expect("the time is RFC 3339")
 }
 
 /// The recorded answer of an exchange.
-pub(in crate::cluster) fn answer(exchange: &Value) -> Answer {
+pub(crate) fn answer(exchange: &Value) -> Answer {
     match exchange["status"].as_u64().expect("a code") {
         0 => Answer::NoConnection,
         code => Answer::new(
@@ -39,7 +39,7 @@ pub(in crate::cluster) fn answer(exchange: &Value) -> Answer {
 
 /// Asserts that a request is the recorded one, but for the wait that the kubelet asks for in some of its queries.
 #[track_caller]
-pub(in crate::cluster) fn assert_request(request: &Request, exchange: &Value) {
+pub(crate) fn assert_request(request: &Request, exchange: &Value) {
     let path = exchange["path"].as_str().expect("a path");
     let bare = |path: &str| path.split('?').next().expect("the path").to_owned();
     assert_eq!(request.method.name(), exchange["method"]);
@@ -51,7 +51,7 @@ pub(in crate::cluster) fn assert_request(request: &Request, exchange: &Value) {
 }
 
 /// The facts of the node in the recording.
-pub(in crate::cluster) fn facts() -> NodeFacts {
+pub(crate) fn facts() -> NodeFacts {
     let registered = &exchanges("node")[0]["req_body"]["status"];
     let resources = |memory: u64, ephemeral_storage: u64| Resources {
         cpu_millis: 2000,
@@ -103,6 +103,6 @@ pub(in crate::cluster) fn facts() -> NodeFacts {
 }
 
 /// The health of a node that is ready.
-pub(in crate::cluster) fn ready() -> Health {
+pub(crate) fn ready() -> Health {
     Health::default()
 }

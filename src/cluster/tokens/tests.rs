@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::test_pods;
+use crate::test_pods;
 
 const HOUR: Duration = Duration::from_secs(3607);
 

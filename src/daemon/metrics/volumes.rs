@@ -98,7 +98,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     #[test]
     fn volumes_are_counted_by_type_and_claims_measured() {

@@ -10,7 +10,15 @@ use std::process::{Child, Command, Stdio};
 
 use super::bodies::{eventful_with, repository, text_of, with_eventful};
 use super::*;
-use crate::face::views::kube_workloads::tests::everything;
+use crate::every_workload::every_workload;
+use crate::face::views::kube_workloads::write_workloads;
+
+/// Returns the metrics of a workload of each kind.
+fn of_workloads() -> String {
+    let mut out = String::new();
+    write_workloads(&every_workload(), &mut out);
+    out
+}
 
 /// Returns the names of the samples in a text of metrics, without the suffixes of histograms.
 fn names(text: &str) -> BTreeSet<&str> {
@@ -137,7 +145,7 @@ fn the_dashboard_and_the_alerts_use_metrics_that_the_daemon_emits() {
         ];
         emitted.extend(of_others);
         // Most families of workloads need a Job that has failed, or a rollout.
-        let of_workloads = everything();
+        let of_workloads = of_workloads();
         emitted.extend(names(&of_workloads));
         let alerts = alerts();
         let panels = panels();
@@ -199,7 +207,7 @@ fn promtool_finds_nothing_wrong_with_any_body_but_the_names_of_others() {
     with_eventful(|h| {
         h.until_all_is_counted();
         let mut seen: BTreeSet<&str> = BTreeSet::new();
-        let of_workloads = ("workloads", everything());
+        let of_workloads = ("workloads", of_workloads());
         for (path, text) in h.bodies().into_iter().chain([of_workloads]) {
             let (_, said) = promtool(&["check", "metrics"], &text);
             for line in said.lines() {

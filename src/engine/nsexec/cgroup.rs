@@ -320,6 +320,7 @@ impl Leaf {
 mod tests {
     use super::*;
     use crate::base::sys::mountinfo;
+    use crate::deep_trees::{nest, on_a_small_stack};
 
     const MOUNTS: &str = "\
 30 23 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
@@ -442,8 +443,8 @@ mod tests {
         if let Err(e) = fs::create_dir(&leaf.dir) {
             return crate::skip::note(&format!("cannot make a cgroup: {e}"));
         }
-        cgroup_tree::tests::nest(&leaf.dir, 2_000);
-        let removed = cgroup_tree::tests::on_a_small_stack(|| leaf.remove());
+        nest(&leaf.dir, 2_000);
+        let removed = on_a_small_stack(|| leaf.remove());
         assert!(removed && !leaf.dir.exists());
     }
 

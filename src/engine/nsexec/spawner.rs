@@ -314,10 +314,6 @@ fn own_socket() -> std::io::Result<OwnedFd> {
 #[cfg(test)]
 fn role(command: &mut Command) {
     command
-        .args([
-            "engine::nsexec::tests::spawner_role",
-            "--exact",
-            "--test-threads=1",
-        ])
+        .args(["nsexec::tests::spawner_role", "--exact", "--test-threads=1"])
         .env("NSEXEC_ROLE", "1");
 }

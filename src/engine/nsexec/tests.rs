@@ -210,7 +210,8 @@ fn without_clone3_a_command_is_where_it_belongs() {
         ..Options::default()
     };
     let run = || {
-        sys::enter::forbid_clone3();
+        let filter = crate::forbidding::forbidding(libc::SYS_clone3, libc::ENOSYS);
+        sys::process::apply_seccomp(&filter, 0).unwrap();
         s.check_cgroups_with(&options);
         s.output_with(
             &options,
@@ -230,7 +231,7 @@ fn what_our_starter_ignores_a_command_does_not() {
         return;
     }
     if std::env::var_os("NSEXEC_ALONE").is_none() {
-        let name = "engine::nsexec::tests::what_our_starter_ignores_a_command_does_not";
+        let name = "nsexec::tests::what_our_starter_ignores_a_command_does_not";
         let script = r#"trap "" HUP USR2 PIPE; exec "$0" "$1" --exact --nocapture"#;
         let me = std::env::current_exe().unwrap();
         let out = Command::new("sh")
@@ -360,11 +361,7 @@ fn alone(name: &str) -> bool {
         return true;
     }
     let out = Command::new(std::env::current_exe().unwrap())
-        .args([
-            &format!("engine::nsexec::tests::{name}"),
-            "--exact",
-            "--nocapture",
-        ])
+        .args([&format!("nsexec::tests::{name}"), "--exact", "--nocapture"])
         .env("NSEXEC_ALONE", "1")
         .output()
         .unwrap();
@@ -481,7 +478,7 @@ fn a_command_that_a_process_of_the_container_traces_ends_all_the_same() {
     };
     let mut tracer = Command::new(std::env::current_exe().unwrap());
     tracer
-        .args(["--exact", "engine::nsexec::tests::tracer_role"])
+        .args(["--exact", "nsexec::tests::tracer_role"])
         .env("NSEXEC_TRACE", top);
     let mut tracer = tracer
         .stdout(Stdio::null())

@@ -1,7 +1,7 @@
 //! Types of the configurations that a runtime receives, divided as in CRI (`PodSandboxConfig`, `ContainerConfig`).
 //!
 //! Invariants: these types are plain data, and none of them names a v1 object. A runtime needs nothing but these
-//! configurations to run a container. [`crate::pods::container_config`] decides the content of a configuration.
+//! configurations to run a container. `crate::pods::container_config` decides the content of a configuration.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

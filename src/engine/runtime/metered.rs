@@ -274,7 +274,7 @@ impl Runtime for Metered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::runtime::fake::FakeRuntime;
+    use crate::fake_runtime::FakeRuntime;
 
     #[test]
     fn buckets_are_the_kubelet_s() {

@@ -1,20 +1,18 @@
 //! The container runtime, with the same boundary as CRI: it takes finished configurations and knows no pod.
 //!
-//! Invariants: this module does not decide *whether* to start or kill a container; [`crate::pods::actions`] does. This
-//! module does not decide what a container looks like; [`crate::pods::container_config`] does. Containers do not belong
+//! Invariants: this module does not decide *whether* to start or kill a container; `crate::pods::actions` does. This
+//! module does not decide what a container looks like; `crate::pods::container_config` does. Containers do not belong
 //! to the daemon: a new daemon finds the containers that an old one started. A container id is never used again. Every
 //! process is named by pid *and* start time, so a reused pid is never signalled or entered.
 
 mod config;
-#[cfg(test)]
-pub(crate) mod fake;
-#[cfg(test)]
-pub(crate) mod fake_session;
 pub mod labels;
 pub mod logs;
 pub mod metered;
 mod pod_status;
 mod session;
+#[cfg(test)]
+mod session_tests;
 pub mod signals;
 
 pub use config::{

@@ -240,8 +240,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::runtime::fake::container_status as status;
     use crate::engine::runtime::{Labels, SandboxMetadata};
+    use crate::fake_runtime::container_status as status;
 
     fn labels(uid: &str) -> Labels {
         let all = [

@@ -43,6 +43,7 @@ fn real_time(base: i32, offset: &str) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::validation::stop_signals;
 
     #[track_caller]
     fn check(text: &str, expected: Option<i32>) {
@@ -50,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_signals() {
+    fn numbers_of_signals() {
         check("SIGTERM", Some(15));
         check("term", Some(15));
         check("9", Some(9));
@@ -67,5 +68,15 @@ mod tests {
         check("SIGPOLL", Some(29));
         check("SIGSTKFLT", Some(16));
         check("SIGPWR", Some(30));
+    }
+
+    /// The API refuses any other name, so a pod that was accepted has a signal that exists.
+    #[test]
+    fn every_name_that_the_api_allows_has_a_number() {
+        let names = stop_signals();
+        assert_eq!(names.len(), 65);
+        for name in names {
+            assert!(number(&name).is_some(), "{name}");
+        }
     }
 }

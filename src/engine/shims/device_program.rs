@@ -296,7 +296,7 @@ pub(crate) fn attach(rules: &[Rule], cgroup: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// Returns the error of bpf(2), as [`attach`] does.
-pub(crate) fn attempt() -> io::Result<()> {
+pub fn attempt() -> io::Result<()> {
     bpf::load(ProgramType::CgroupDevice, &program(&EVERY_CONTAINER)).map(drop)
 }
 

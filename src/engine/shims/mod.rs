@@ -6,7 +6,7 @@ mod attach;
 mod clients;
 mod console;
 pub mod cri_log;
-pub(crate) mod device_program;
+pub mod device_program;
 pub mod embedded;
 pub mod exits;
 mod log_writer;

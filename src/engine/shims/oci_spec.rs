@@ -358,6 +358,3 @@ fn annotations(i: &Inputs<'_>) -> BTreeMap<String, String> {
         .map(|(k, v)| (format!("io.kubernetes.cri.{k}"), v.to_owned()))
         .collect()
 }
-
-#[cfg(test)]
-mod tests;

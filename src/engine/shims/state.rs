@@ -360,7 +360,10 @@ mod tests {
     /// meaning.
     #[track_caller]
     fn of_last_release<T: DeserializeOwned>(file: &str) -> T {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/records/0.1.0");
+        let dir = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/data/records/0.1.0"
+        );
         let bytes = std::fs::read(Path::new(dir).join(file)).unwrap();
         json::from_slice(&bytes).unwrap()
     }

@@ -10,8 +10,8 @@ use super::*;
 use crate::base::paths::Layout;
 use crate::base::sys::cgroup::Cgroups;
 use crate::base::sys::mountinfo;
-use crate::engine::runtime::fake::runtime_container_status;
 use crate::engine::runtime::{RuntimeContainerStatus, RuntimeSandboxStatus, RuntimeState};
+use crate::fake_runtime::runtime_container_status;
 
 /// The files from which the figures of a machine are read, in a temporary directory.
 struct Machine {

@@ -23,10 +23,10 @@ use crate::engine::runtime::{
     AttachRequest, ContainerRoot, ExecOutcome, ExecRequest, Session, Started,
 };
 use crate::face::views::ProbeReport;
-use crate::face::views::history::PodHistory;
 use crate::face::views::{PodView, Snapshot, SnapshotUpdate};
 use crate::net::services::view::ServiceView;
 use crate::pods::events::EventList;
+use crate::pods::history::PodHistory;
 use crate::workloads::view::{ChangeRequest, Changed, WorkloadList};
 
 /// The kubelet's registries of metrics, except the one at `/metrics`.

@@ -17,12 +17,12 @@ use super::health::Check;
 use crate::base::clock::Time;
 use crate::face::views::columns;
 use crate::face::views::findings::{self, Finding, Severity, findings};
-use crate::face::views::history::PodHistory;
 use crate::face::views::human;
 use crate::face::views::{PodView, Snapshot};
 use crate::net::services::explain::PodTraffic;
 use crate::net::services::view::{PortView, ServiceView};
 use crate::pods::events::{Event, EventType};
+use crate::pods::history::PodHistory;
 use crate::workloads::view::WorkloadView;
 
 pub(super) use html::escaped;

@@ -26,10 +26,10 @@ use crate::api::review::{NoReview, User};
 use crate::base::cancel::Cancel;
 use crate::base::wire::socket::Socket as PortSocket;
 use crate::engine::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
-use crate::face::views::history::PodHistory;
 use crate::face::views::{PodView, ProbeReport, Snapshot, SnapshotUpdate};
 use crate::net::services::view::ServiceView;
 use crate::pods::events::EventList;
+use crate::pods::history::PodHistory;
 use crate::pods::prober::now::ProbeNowError;
 use crate::workloads::view::{ChangeError, ChangeRequest, Changed, WorkloadList};
 

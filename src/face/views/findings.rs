@@ -11,12 +11,12 @@ use std::collections::{HashMap, HashSet};
 use serde::Serialize;
 
 pub use self::pods::of_pod;
-use super::history::{PodHistory, RunOutcome};
 use super::{Snapshot, columns};
 use crate::base::clock::Time;
 use crate::base::text::visible::one_line;
 use crate::net::services::explain::PodTraffic;
 use crate::net::services::view::ServiceView;
+use crate::pods::history::{PodHistory, RunOutcome};
 use crate::pods::sources::FileProblem;
 use crate::workloads::view::WorkloadView;
 

@@ -328,4 +328,4 @@ fn next_time(view: &WorkloadView) -> Vec<Series> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -6,7 +6,6 @@
 pub mod columns;
 pub mod findings;
 pub mod hints;
-pub mod history;
 pub mod human;
 pub mod kube_node;
 pub mod kube_state;

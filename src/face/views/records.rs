@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::history::{History, Runs};
 use super::lateness::Lateness;
 use super::probe_metrics::{ProbeMetrics, Recorded};
 use crate::api::{PodRef, ProbeType};
 use crate::base::clock::Time;
+use crate::pods::history::{History, Runs};
 use crate::pods::prober::context::{ProbeRecord, ProbeRecords};
 use crate::pods::prober::outcome::Outcome;
 use crate::pods::prober::worker::Verdict;

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::history::RunOutcome;
 use crate::base::text::{head, micros};
+use crate::pods::history::RunOutcome;
 use crate::pods::prober::outcome::Outcome;
 use crate::pods::prober::trace::Step;
 

@@ -157,10 +157,10 @@ mod tests {
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
     use super::*;
-    use crate::net::netfilter::own_network::in_own_network;
     use crate::net::netfilter::{
         BaseChain, ChainType, Ct, Hook, Rule, Table, Transaction, ct_state,
     };
+    use crate::own_network::in_own_network;
 
     /// Makes the kernel track connections. The kernel begins as soon as a rule asks for the state of connections.
     fn track() {

@@ -6,7 +6,7 @@
 //! The methods of [`Rule`] write a rule, [`Key::of`] makes a key, and [`Transaction::on`] begins the operations on a table:
 //!
 //! ```
-//! use podprobe::net::netfilter::{BaseChain, ChainType, Family, Hook, Load, Rule, Table, Transaction, Verdict};
+//! use podprobe_net::netfilter::{BaseChain, ChainType, Family, Hook, Load, Rule, Table, Transaction, Verdict};
 //!
 //! let table = Table { family: Family::Ip, name: "example".into() };
 //! let mut transaction = Transaction::new();
@@ -42,8 +42,6 @@ mod socket;
 mod transaction;
 mod verdict;
 
-#[cfg(test)]
-pub(crate) mod own_network;
 #[cfg(test)]
 mod tests;
 

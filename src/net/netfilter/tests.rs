@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use super::own_network::in_own_network;
 use super::*;
+use crate::own_network::in_own_network;
 
 /// Returns the output of `nft`, or `None` if `nft` is not installed.
 fn nft(words: &[&str]) -> Option<String> {

@@ -183,26 +183,6 @@ pub struct NetworkSettings {
     pub cni: CniSettings,
 }
 
-#[cfg(test)]
-impl NetworkSettings {
-    /// Returns settings for tests in which pods have only loopback.
-    pub(crate) fn none(layout: &crate::base::paths::Layout) -> Self {
-        Self {
-            choice: NetworkChoice::None,
-            node_ip: Ipv4Addr::LOCALHOST.into(),
-            pod_cidrs: PodCidrs::configured(Vec::new()),
-            id: layout.id(),
-            records: layout.sandboxes(),
-            proxy: layout.proxy_dir(),
-            cni: CniSettings {
-                conf_dir: layout.cni_conf_dir(),
-                bin_dirs: Vec::new(),
-                cache_dir: layout.cni_cache(),
-            },
-        }
-    }
-}
-
 /// A network that connects nothing. Only processes in the pod's network namespace reach the pod: its own
 /// containers and its probes.
 struct Unconnected {
@@ -427,7 +407,7 @@ impl Networks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::netfilter::own_network::in_own_network;
+    use crate::own_network::in_own_network;
 
     #[test]
     fn a_pod_that_waits_long_for_what_others_left_says_so() {

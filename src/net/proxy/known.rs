@@ -119,11 +119,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::PodSource;
-    use crate::api::objects::{LocalObject, ObjectContent, ObjectKind};
+    use crate::api::objects::ObjectKind;
     use crate::api::service::{Protocol, Service, ServicePort, TargetPort};
-    use crate::api::test_pods;
-    use crate::pods::objects::Objects;
+    use crate::test_pods;
 
     const LONG: Duration = Duration::from_secs(3600);
 
@@ -131,8 +129,9 @@ mod tests {
         ObjectKey::new(ObjectKind::Service, "default", name)
     }
 
-    fn service(name: &str) -> LocalObject {
-        let service = Service {
+    /// Services with these names.
+    fn services(names: &[&str]) -> ServiceObjects {
+        let service = Arc::new(Service {
             ports: vec![ServicePort {
                 name: String::new(),
                 protocol: Protocol::Tcp,
@@ -142,10 +141,11 @@ mod tests {
                 app_protocol: None,
             }],
             ..Service::default()
-        };
-        LocalObject {
-            key: key(name),
-            content: ObjectContent::Service(Arc::new(service)),
+        });
+        let keyed = names.iter().map(|name| (key(name), service.clone()));
+        ServiceObjects {
+            services: keyed.collect(),
+            ..ServiceObjects::default()
         }
     }
 
@@ -157,11 +157,11 @@ mod tests {
         names.iter().map(|n| (key(n), has.clone())).collect()
     }
 
-    fn hosts(known: &KnownServices, objects: &Objects, limit: Duration) -> Vec<String> {
+    fn hosts(known: &KnownServices, there: &ServiceObjects, limit: Duration) -> Vec<String> {
         let spec = json!({"enableServiceLinks": true, "containers": [{"name": "c", "image": "i"}]});
         let pod = test_pods::pod("a").spec(spec);
         let all = known
-            .variables(&pod.build(), || objects.services(), limit)
+            .variables(&pod.build(), || there.clone(), limit)
             .into_iter();
         all.map(|(name, _)| name)
             .filter(|name| name.ends_with("_HOST"))
@@ -190,24 +190,23 @@ mod tests {
 
     #[test]
     fn a_service_that_came_with_the_pod_is_waited_for() {
-        let (known, objects) = (KnownServices::default(), Objects::default());
-        objects.replace(PodSource::File, vec![service("web")]);
-        known.set(&objects.services(), &assigned(&["web"]));
-        assert_eq!(hosts(&known, &objects, LONG), ["WEB_SERVICE_HOST"]);
-        objects.replace(PodSource::File, vec![service("db"), service("web")]);
+        let known = KnownServices::default();
+        let mut there = services(&["web"]);
+        known.set(&there, &assigned(&["web"]));
+        assert_eq!(hosts(&known, &there, LONG), ["WEB_SERVICE_HOST"]);
+        there = services(&["db", "web"]);
         std::thread::scope(|s| {
-            let waits = s.spawn(|| hosts(&known, &objects, LONG));
+            let waits = s.spawn(|| hosts(&known, &there, LONG));
             // A thread that wrongly does not wait would finish within the time of this loop.
             for _ in 0..20 {
                 assert!(!waits.is_finished());
                 std::thread::sleep(Duration::from_millis(1));
             }
-            known.set(&objects.services(), &assigned(&["db", "web"]));
+            known.set(&there, &assigned(&["db", "web"]));
             let both = ["DB_SERVICE_HOST", "WEB_SERVICE_HOST"];
             assert_eq!(waits.join().unwrap(), both);
         });
-        objects.replace(PodSource::File, vec![]);
-        let late = hosts(&known, &objects, Duration::ZERO);
+        let late = hosts(&known, &ServiceObjects::default(), Duration::ZERO);
         assert_eq!(late.len(), 2, "those that are known");
     }
 }

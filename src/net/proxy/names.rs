@@ -146,8 +146,8 @@ mod tests {
     use super::*;
     use crate::api::PodPhase;
     use crate::api::service::Service;
-    use crate::api::test_pods;
     use crate::net::services::inputs::{NamedService, NodeFacts};
+    use crate::test_pods;
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()

@@ -208,7 +208,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::test_pods::pod;
+    use crate::test_pods::pod;
 
     fn status(value: Value) -> PodStatus {
         serde_json::from_value(value).expect("a status")

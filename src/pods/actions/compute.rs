@@ -161,8 +161,8 @@ mod tests {
 
     use super::*;
     use crate::api::pod::ObjectMeta;
-    use crate::engine::runtime::fake::runtime_container_status;
     use crate::engine::runtime::{ContainerId, RuntimeSandboxStatus};
+    use crate::fake_runtime::runtime_container_status;
     use crate::pods::actions::KillReason;
     use crate::pods::container_config::spec_hash;
     use crate::pods::probe_result::ProbeResult;

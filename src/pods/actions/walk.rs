@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::{Inputs, PodActions, compute, should_restart_after};
 use crate::api::{Container, Pod};
-use crate::engine::runtime::fake::runtime_container_status;
 use crate::engine::runtime::{ContainerId, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState};
+use crate::fake_runtime::runtime_container_status;
 use crate::pods::container_config::spec_hash;
 use crate::pods::probe_result::ProbeResult;
 

@@ -165,7 +165,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     const NODE: &str = "nameserver 192.0.2.1\nsearch lan\noptions edns0 ndots:2\n";
 

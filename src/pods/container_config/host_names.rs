@@ -88,7 +88,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     fn names(name: &str, mut spec: Value) -> Result<HostNames, HostNameError> {
         spec["containers"] = json!([{"name": "c", "image": "i"}]);

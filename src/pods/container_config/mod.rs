@@ -337,4 +337,6 @@ fn mounts(i: &Inputs<'_>, variables: &[(String, String)]) -> Result<Vec<Mount>, 
 }
 
 #[cfg(test)]
+mod oci_spec_tests;
+#[cfg(test)]
 mod tests;

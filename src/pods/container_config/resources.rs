@@ -216,7 +216,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::test_pods::pod;
+    use crate::test_pods::pod;
 
     fn requirements(limits: &[(&str, &str)], requests: &[(&str, &str)]) -> ResourceRequirements {
         let map = |l: &[(&str, &str)]| {

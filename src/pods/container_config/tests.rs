@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::api::test_pods;
 use crate::pods::volumes::Volumes;
+use crate::test_pods;
 
 const CPUS: &str = "/sys/devices/system/cpu/cpu0/thermal_throttle";
 

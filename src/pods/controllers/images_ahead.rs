@@ -222,7 +222,7 @@ mod tests {
     use crossbeam_channel::{Receiver, Sender, bounded};
 
     use super::*;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     /// A registry whose pulls end when the test says how.
     struct Registry {

@@ -475,9 +475,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::{PodSource, PodUid, test_pods};
+    use crate::api::{PodSource, PodUid};
     use crate::base::cancel::Cancel;
     use crate::pods::workers::{Outcome, PodSyncer, Update, UpdateKind, Work};
+    use crate::test_pods;
 
     /// A syncer for which every pod ends at once.
     struct AtOnce;

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::source::SEEN_ANNOTATION;
-use crate::api::test_pods;
+use crate::test_pods;
 
 const CEILING: Duration = Duration::from_secs(300);
 const UID: &str = "u";

@@ -215,8 +215,9 @@ mod tests {
     use crossbeam_channel::bounded;
 
     use super::*;
-    use crate::api::{PodPhase, PodStatus, test_pods};
+    use crate::api::{PodPhase, PodStatus};
     use crate::base::paths::Layout;
+    use crate::test_pods;
 
     const CEILING: Duration = Duration::from_secs(30);
 

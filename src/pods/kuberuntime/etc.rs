@@ -133,7 +133,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     fn resolver(file: Option<&Path>, node_ip: &str) -> Result<String, String> {
         let dns = NodeDns {

@@ -95,7 +95,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::engine::runtime::fake::FakeRuntime;
+    use crate::fake_runtime::FakeRuntime;
 
     /// Connects to a port of a pod of the fake runtime. All pods of the fake runtime are in the node's network.
     fn forward(port: u16) -> Result<Socket, DialError> {

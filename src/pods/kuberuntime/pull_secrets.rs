@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
     use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind};
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     fn secret(name: &str, type_: &str, key: &str, text: &str) -> LocalObject {
         LocalObject {

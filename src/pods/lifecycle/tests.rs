@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::runtime::fake::{FakeRuntime, container_status};
 use crate::engine::runtime::{ExecOutcome, Labels, RuntimeError, RuntimeState};
+use crate::fake_runtime::{FakeRuntime, container_status};
 use crate::pods::events::Recorder;
 
 /// A pod with one container.

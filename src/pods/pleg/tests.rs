@@ -3,13 +3,11 @@ use std::time::{Instant, SystemTime};
 
 use super::diff::{EventKind, events};
 use super::*;
-use crate::engine::runtime::fake::{
-    FakeRuntime, FakeState, container_status, runtime_container_status,
-};
 use crate::engine::runtime::{
     ContainerStatus, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState,
     labels,
 };
+use crate::fake_runtime::{FakeRuntime, FakeState, container_status, runtime_container_status};
 
 const CEILING: Duration = Duration::from_secs(10);
 

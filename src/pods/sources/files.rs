@@ -477,8 +477,9 @@ pub(super) mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::api::PodOrigin;
     use crate::api::decode::{self, DecodeError, DecodedPod};
-    use crate::api::{PodOrigin, test_pods};
+    use crate::test_pods;
     use serde_json::json;
 
     /// Makes a pod from the text `name[@uid][#content]`. Without a uid, the UID depends on content and path, as in 6.1.

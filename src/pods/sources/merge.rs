@@ -325,7 +325,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     thread_local! {
         /// The number of comparisons of two pods.

@@ -206,9 +206,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::test_pods;
-    use crate::engine::runtime::fake::runtime_container_status;
     use crate::engine::runtime::{RuntimeSandboxStatus, RuntimeState};
+    use crate::fake_runtime::runtime_container_status;
+    use crate::test_pods;
 
     fn pod(spec: Value) -> Pod {
         test_pods::pod("p").spec(spec).build()

@@ -358,8 +358,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::PodPhase;
     use crate::api::conditions::ConditionStatus;
-    use crate::api::{PodPhase, test_pods};
+    use crate::test_pods;
 
     fn pod(policy: &str) -> Pod {
         let spec = json!({"restartPolicy": policy, "containers": [{"name": "a"}]});

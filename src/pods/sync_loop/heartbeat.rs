@@ -59,8 +59,7 @@ impl Heartbeat {
     }
 
     /// Sets the time of the last turn to `at`.
-    #[cfg(test)]
-    pub(crate) fn turned(&self, at: Moment) {
+    pub fn turned(&self, at: Moment) {
         self.last
             .store(at.since_boot().as_nanos() as u64, Ordering::Relaxed);
     }

@@ -348,13 +348,13 @@ mod tests {
 
     use super::*;
     use crate::api::sysctls::SysctlAllowlist;
-    use crate::api::test_pods;
     use crate::engine::runtime::RuntimeState;
-    use crate::engine::runtime::fake::runtime_container_status;
+    use crate::fake_runtime::runtime_container_status;
     use crate::pods::eviction::HeldFor;
     use crate::pods::sources::PodOperation;
     use crate::pods::sync_loop::tests::{Harness, SOON};
     use crate::pods::workers::Phase;
+    use crate::test_pods;
 
     /// Makes a harness of a node with two processors.
     fn harness() -> Harness {

@@ -55,7 +55,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     #[track_caller]
     fn check(mounts: serde_json::Value, expected: &[&str]) {

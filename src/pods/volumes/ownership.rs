@@ -137,7 +137,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     fn group(policy: &str) -> FsGroup {
         let context = json!({"fsGroup": 4711, "fsGroupChangePolicy": policy});

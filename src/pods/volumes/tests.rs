@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::objects::{ConfigMap, LocalObject, ObjectContent, ObjectKey, ObjectKind, Secret};
-use crate::api::test_pods;
+use crate::test_pods;
 
 fn pod(volumes: serde_json::Value) -> Pod {
     test_pods::pod("p")

@@ -447,7 +447,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::base::sys::stack;
+    use crate::used_stack::{resident, touch};
 
     #[test]
     fn no_back_off_holds_the_next_sync_longer_than_the_resync_interval() {
@@ -600,7 +600,7 @@ mod tests {
     impl PodSyncer for Deep {
         fn run(&self, _: &Work, _: &Cancel) -> Outcome {
             let here = 0_u8;
-            stack::tests::touch();
+            touch();
             self.0.send(&raw const here as usize).unwrap();
             Outcome::Ok
         }
@@ -613,7 +613,7 @@ mod tests {
         workers.update(update(UpdateKind::Create, "a", false));
         let here = told.recv_timeout(Duration::from_secs(10)).expect("a run");
         let until = Moment::now() + Duration::from_secs(10);
-        while stack::tests::resident(here) >= 200 {
+        while resident(here) >= 200 {
             assert!(Moment::now() < until, "the stack is still there");
             std::thread::yield_now();
         }

@@ -434,7 +434,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::test_pods;
+    use crate::test_pods;
 
     fn pod(uid: &str, name: &str) -> Arc<Pod> {
         let spec = json!({"terminationGracePeriodSeconds": 30});

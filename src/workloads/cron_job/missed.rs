@@ -177,7 +177,7 @@ fn earlier(time: Timestamp, seconds: i64) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::cron::test_zones::{Random, schedule, time, with_rule};
+    use crate::time_zones::{Random, schedule, time, with_rule};
 
     #[test]
     fn a_year_of_every_minute_is_found_by_halving() {

@@ -1,7 +1,7 @@
 //! One look of the controller, its clock, and a daemon that is killed between any two writes.
 
 use super::*;
-use crate::base::cron::test_zones::{BERLIN, Random, time, with_rule};
+use crate::time_zones::{BERLIN, Random, time, with_rule};
 
 /// A node with one CronJob, whose Jobs and state are on a disk.
 struct Node {

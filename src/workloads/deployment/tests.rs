@@ -4,4 +4,4 @@ mod model;
 mod node_rules;
 mod rollbacks;
 mod sets;
-pub(in crate::workloads) mod world;
+pub(crate) mod world;

@@ -202,7 +202,7 @@ impl Stepping<'_> {
 }
 
 /// Makes a Job of a CronJob's template, with one more annotation.
-pub(in crate::workloads) fn made_job(
+pub(crate) fn made_job(
     wanted: &super::Wanted,
     wall: jiff::Timestamp,
     name: &str,

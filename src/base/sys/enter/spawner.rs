@@ -281,29 +281,3 @@ impl Drop for Mapping {
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.len) };
     }
 }
-
-/// Makes clone3 fail with ENOSYS for good, in the calling thread and in its children, as in some containers.
-#[cfg(test)]
-pub(crate) fn forbid_clone3() {
-    let statement = |code: u32, k: u32, jt: u8| libc::sock_filter {
-        code: code as u16,
-        jt,
-        jf: 0,
-        k,
-    };
-    let program = [
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        statement(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            libc::SYS_clone3 as u32,
-            1,
-        ),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
-        statement(
-            libc::BPF_RET | libc::BPF_K,
-            libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32,
-            0,
-        ),
-    ];
-    crate::base::sys::process::apply_seccomp(&program, 0).unwrap();
-}

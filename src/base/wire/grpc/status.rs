@@ -95,7 +95,7 @@ impl Status {
     }
 
     /// Returns the status for a connection that broke.
-    pub(crate) fn lost(cause: impl fmt::Display) -> Self {
+    pub fn lost(cause: impl fmt::Display) -> Self {
         Self::new(
             Code::UNAVAILABLE,
             format!("error reading from server: {cause}"),

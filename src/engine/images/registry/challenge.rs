@@ -137,8 +137,7 @@ mod tests {
 
     #[test]
     fn random_headers_end() {
-        for text in crate::base::http_client::random::texts(20_000, b"Bearl m=\",\\\xc3\xa9\t\x01")
-        {
+        for text in crate::random_texts::texts(20_000, b"Bearl m=\",\\\xc3\xa9\t\x01") {
             let found = parse(&text);
             assert!(found.len() <= MAX_CHALLENGES);
         }

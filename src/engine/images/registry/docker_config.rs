@@ -407,7 +407,7 @@ mod tests {
 
     #[test]
     fn random_bytes_are_refused_or_read() {
-        for text in crate::base::http_client::random::texts(5000, b"{}[]\":,auths*0\\e\x00\xff ") {
+        for text in crate::random_texts::texts(5000, b"{}[]\":,auths*0\\e\x00\xff ") {
             if let Ok(c) = DockerConfig::parse(text.as_bytes(), "x") {
                 let _ = (c.lookup("a.b/c"), c.helper("a.b/c"));
             }

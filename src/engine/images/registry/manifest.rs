@@ -439,9 +439,7 @@ mod tests {
 
     #[test]
     fn random_manifests_are_refused() {
-        for text in
-            crate::base::http_client::random::texts(5000, b"{}[]\":,configlayers0-1e\\\xff ")
-        {
+        for text in crate::random_texts::texts(5000, b"{}[]\":,configlayers0-1e\\\xff ") {
             let _ = parse("", text.as_bytes());
         }
         assert!(parse("", "[".repeat(1 << 20).as_bytes()).is_err());

@@ -18,14 +18,14 @@ struct State {
 
 /// A bounded number of slots. Workers get the slots in the order in which they asked for a slot.
 #[derive(Clone, Debug)]
-pub(in crate::engine::images) struct Slots(Arc<(Mutex<State>, Condvar)>);
+pub(in crate::images) struct Slots(Arc<(Mutex<State>, Condvar)>);
 
 /// A slot that a worker has taken. Dropping the value frees the slot.
 #[derive(Debug)]
-pub(in crate::engine::images) struct Slot(Slots);
+pub(in crate::images) struct Slot(Slots);
 
 impl Slots {
-    pub(in crate::engine::images) fn new(free: usize) -> Self {
+    pub(in crate::images) fn new(free: usize) -> Self {
         let state = State {
             free,
             waiting: VecDeque::new(),
@@ -35,7 +35,7 @@ impl Slots {
     }
 
     /// Waits for a slot. Returns None if `cancelled` returns true before a slot is free.
-    pub(in crate::engine::images) fn take(&self, cancelled: &dyn Fn() -> bool) -> Option<Slot> {
+    pub(in crate::images) fn take(&self, cancelled: &dyn Fn() -> bool) -> Option<Slot> {
         let mut state = self.lock();
         let ticket = state.next;
         state.next += 1;

@@ -130,7 +130,7 @@ mod tests {
         }
         let old = concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/tests/data/records/0.1.0/oci/record.json"
+            "/../../tests/data/records/0.1.0/oci/record.json"
         );
         fs::copy(old, old_dir(root.path(), "c").join("record.json")).unwrap();
         let record = Record::load(root.path(), "c").unwrap().unwrap();

@@ -569,7 +569,11 @@ mod tests {
     use crate::engine::images::ImageStore;
     use crate::engine::shims::state::EXIT_COPY;
     use crate::engine::shims::{LogBounds, RuntimeChoice, ShimOptions};
-    use crate::net::network::NetworkSettings;
+    use std::net::Ipv4Addr;
+
+    use crate::net::network::cni::CniSettings;
+    use crate::net::network::pod_cidrs::PodCidrs;
+    use crate::net::network::{NetworkChoice, NetworkSettings};
 
     fn runtime(dir: &Path) -> ShimRuntime {
         let layout = crate::base::paths::Layout::new(dir);
@@ -577,7 +581,19 @@ mod tests {
             runtime: RuntimeChoice::Embedded,
             classes: BTreeMap::new(),
             unfiltered_devices: false,
-            network: NetworkSettings::none(&layout),
+            network: NetworkSettings {
+                choice: NetworkChoice::None,
+                node_ip: Ipv4Addr::LOCALHOST.into(),
+                pod_cidrs: PodCidrs::configured(Vec::new()),
+                id: layout.id(),
+                records: layout.sandboxes(),
+                proxy: layout.proxy_dir(),
+                cni: CniSettings {
+                    conf_dir: layout.cni_conf_dir(),
+                    bin_dirs: Vec::new(),
+                    cache_dir: layout.cni_cache(),
+                },
+            },
             logs: Live::new(LogBounds {
                 max_size: 10 << 20,
                 max_files: 2,
@@ -602,7 +618,7 @@ mod tests {
 
     /// Writes the record of a container that was never created, with files of its own.
     fn record(runtime: &ShimRuntime, dir: &Path) -> ContainerRecord {
-        let file = "tests/data/records/0.1.0/container/container.json";
+        let file = "../../tests/data/records/0.1.0/container/container.json";
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
         let last: ContainerRecord = json::from_slice(&fs::read(file).unwrap()).unwrap();
         let record = ContainerRecord {

@@ -15,10 +15,10 @@ use super::*;
 const CA: &[u8] = include_bytes!("../../../../tests/data/probe-server.crt.der");
 const LEAF: &[u8] = include_bytes!("../../../../tests/data/probe-leaf.crt.der");
 const LEAF_KEY: &[u8] = include_bytes!("../../../../tests/data/probe-leaf.key.der");
-pub(in crate::face::server) const TOKEN: &str = "0123456789abcdef-token";
+pub(in crate::server) const TOKEN: &str = "0123456789abcdef-token";
 
 /// A directory with the credential files of a server: certificate, key, client CA and token.
-pub(in crate::face::server) struct Place {
+pub(in crate::server) struct Place {
     dir: tempfile::TempDir,
 }
 
@@ -28,7 +28,7 @@ fn pem(label: &str, der: &[u8]) -> String {
 }
 
 impl Place {
-    pub(in crate::face::server) fn new() -> Self {
+    pub(in crate::server) fn new() -> Self {
         let place = Self {
             dir: tempfile::tempdir().unwrap(),
         };
@@ -40,7 +40,7 @@ impl Place {
     }
 
     /// Replaces a file by a new one with this text and mode.
-    pub(in crate::face::server) fn write(&self, name: &str, text: &str, mode: u32) {
+    pub(in crate::server) fn write(&self, name: &str, text: &str, mode: u32) {
         let path = self.dir.path().join(name);
         let fresh = self.dir.path().join("fresh");
         fs::write(&fresh, text).unwrap();
@@ -49,7 +49,7 @@ impl Place {
     }
 
     /// Replaces the client CA by a certificate that has signed nothing.
-    pub(in crate::face::server) fn change_ca(&self) {
+    pub(in crate::server) fn change_ca(&self) {
         self.write("ca", &pem("CERTIFICATE", LEAF), 0o644);
     }
 
@@ -58,7 +58,7 @@ impl Place {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    pub(in crate::face::server) fn files(&self) -> CredentialFiles {
+    pub(in crate::server) fn files(&self) -> CredentialFiles {
         let path = |name| self.dir.path().join(name);
         CredentialFiles {
             certificate: path("certificate"),
@@ -81,7 +81,7 @@ impl Place {
 }
 
 /// Returns a client over TLS, with or without a client certificate.
-pub(in crate::face::server) fn tls_client(
+pub(in crate::server) fn tls_client(
     socket: TcpStream,
     with_certificate: bool,
 ) -> StreamOwned<ClientConnection, TcpStream> {

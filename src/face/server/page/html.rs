@@ -8,7 +8,7 @@ use crate::base::text::visible::one_line;
 use crate::face::views::human;
 
 /// Escapes a text for HTML, so that it may stand in a page or in the value of an attribute.
-pub(in crate::face::server) fn escaped(text: &str) -> Cow<'_, str> {
+pub(in crate::server) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains(['<', '>', '&', '"', '\'']) {
         return text.into();
     }

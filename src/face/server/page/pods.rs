@@ -3,8 +3,8 @@
 use super::html::{cell, left_out, text, time_ago};
 use super::{Facts, MAX_PODS, pod_name};
 use crate::face::views::columns::{Row, is_at_work};
-use crate::face::views::history::PodHistory;
 use crate::face::views::{PodView, human};
+use crate::pods::history::PodHistory;
 
 /// Widths of the columns NAME, STATUS and RESTARTS, in characters of a text browser.
 const WIDTHS: [usize; 3] = [32, 20, 14];

@@ -7,7 +7,7 @@ use super::html::{cell, left_out, plural, text, time_ago};
 use super::{Facts, pod_name, pods};
 use crate::base::clock::go_duration;
 use crate::face::views::PodView;
-use crate::face::views::history::{ProbeHistory, Run, RunOutcome};
+use crate::pods::history::{ProbeHistory, Run, RunOutcome};
 
 /// Number of results in a line.
 const RUNS: usize = 20;
@@ -22,7 +22,7 @@ const LEVELS: [char; 5] = ['▁', '▂', '▃', '▅', '▇'];
 const FAILED: char = '×';
 
 pub(super) fn section(facts: &Facts<'_>) -> String {
-    let of_pod = |(pod, history): (_, &'_ crate::face::views::history::PodHistory)| {
+    let of_pod = |(pod, history): (_, &'_ crate::pods::history::PodHistory)| {
         let probes = history.probes.clone();
         probes.into_iter().map(move |probe| (pod, probe))
     };

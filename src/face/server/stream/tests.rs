@@ -12,7 +12,7 @@ use super::super::transport::Transport;
 use super::*;
 use crate::base::wire::dial::{Address, DialError, Dialer, End};
 use crate::engine::runtime::TerminalSize;
-use crate::engine::runtime::fake_session::{FakeSession, Script};
+use crate::fake_session::{FakeSession, Script};
 
 const CEILING: Duration = Duration::from_secs(20);
 

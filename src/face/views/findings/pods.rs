@@ -10,9 +10,9 @@ use crate::base::json;
 use crate::engine::images::manager::ImageWaitReason;
 use crate::face::views::columns::{self, is_at_work};
 use crate::face::views::hints::hint;
-use crate::face::views::history::{MAX_RUNS, PodHistory, ProbeHistory, Run, RunOutcome};
 use crate::face::views::{PodView, human, pull_text};
 use crate::pods::events::EventType;
+use crate::pods::history::{MAX_RUNS, PodHistory, ProbeHistory, Run, RunOutcome};
 
 /// Number of restarts within [`LATELY`] from which on the restarts are a finding, even if the container runs now.
 const MANY_RESTARTS: usize = 3;

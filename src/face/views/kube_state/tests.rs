@@ -2,8 +2,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::service::{ClusterIps, Protocol, ServiceType};
-use crate::api::test_pods;
 use crate::net::services::table::{ServicePortEntry, ServicePortName};
+use crate::test_pods;
 
 const NODE: NodeLabels<'static> = NodeLabels {
     name: "edge",

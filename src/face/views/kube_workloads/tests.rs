@@ -1,64 +1,7 @@
 use serde_json::json;
 
 use super::*;
-
-fn view(kind: &str, object: Value) -> WorkloadView {
-    let mut object = object;
-    object["kind"] = kind.into();
-    let metadata = json!({"name": "web", "namespace": "shop", "generation": 2,
-        "creationTimestamp": "1970-01-01T00:01:00Z"});
-    let given = object["metadata"].take();
-    object["metadata"] = metadata;
-    for (key, value) in given.as_object().into_iter().flatten() {
-        object["metadata"][key] = value.clone();
-    }
-    WorkloadView {
-        object: object.into(),
-        ..WorkloadView::default()
-    }
-}
-
-/// Returns the metrics of workloads that have every family.
-pub(crate) fn everything() -> String {
-    let conditions =
-        json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]);
-    let update = json!({"maxSurge": "25%", "maxUnavailable": "25%"});
-    let deployment = json!({"spec": {"replicas": 3, "paused": true, "strategy": {"rollingUpdate": update}},
-        "status": {"observedGeneration": 1, "replicas": 4, "readyReplicas": 2, "updatedReplicas": 1,
-            "unavailableReplicas": 2, "conditions": conditions}});
-    let owner =
-        json!({"ownerReferences": [{"kind": "Deployment", "name": "web", "controller": true}]});
-    let set = json!({"metadata": owner, "spec": {"replicas": 3},
-        "status": {"replicas": 3, "fullyLabeledReplicas": 3, "readyReplicas": 2, "terminatingReplicas": 1}});
-    let old = json!({"spec": {"replicas": 1}, "status": {"availableReplicas": 1}});
-    let daemon_set = json!({"status": {"desiredNumberScheduled": 1, "numberMisscheduled": 0}});
-    let policy = json!({"whenDeleted": "Retain", "whenScaled": "Delete"});
-    let stateful_set = json!({
-        "spec": {"replicas": 2, "ordinals": {"start": 5}, "persistentVolumeClaimRetentionPolicy": policy},
-        "status": {"currentRevision": "web-1", "updateRevision": "web-2", "currentReplicas": 1}});
-    let failed = json!([{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"},
-        {"type": "Complete", "status": "False"}, {"type": "Suspended", "status": "False"}]);
-    let job = json!({"spec": {"parallelism": 1, "completions": 4, "activeDeadlineSeconds": 90},
-        "status": {"active": 1, "succeeded": 2, "failed": 3, "startTime": "1970-01-01T00:02:00Z",
-            "completionTime": "1970-01-01T00:03:00Z", "conditions": failed}});
-    let cron_job = json!({
-        "spec": {"schedule": "0 3 * * *", "concurrencyPolicy": "Forbid", "suspend": false,
-            "startingDeadlineSeconds": 60, "successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1},
-        "status": {"active": [{}, {}], "lastScheduleTime": "1970-01-01T00:04:00Z",
-            "lastSuccessfulTime": "1970-01-01T00:05:00Z"}});
-    let mut all = [
-        ("Deployment", deployment),
-        ("ReplicaSet", set),
-        ("ReplicationController", old),
-        ("DaemonSet", daemon_set),
-        ("StatefulSet", stateful_set),
-        ("Job", job),
-        ("CronJob", cron_job),
-    ]
-    .map(|(kind, object)| view(kind, object));
-    all[6].next_schedule_time = Some("1970-01-01T00:06:00Z".into());
-    written(&all)
-}
+use crate::every_workload::{every_workload, view};
 
 fn written(all: &[WorkloadView]) -> String {
     let mut out = String::new();
@@ -75,7 +18,7 @@ fn has(text: &str, lines: &[&str]) {
 
 #[test]
 fn every_family_of_the_tables_is_written_with_a_help_text() {
-    let text = everything();
+    let text = written(&every_workload());
     let count = |of: &str| text.lines().filter(|l| l.starts_with(of)).count();
     let rows = FIELDS.iter().map(|f| f.kinds.len()).sum::<usize>();
     let rows = rows + LISTED.iter().map(|f| f.kinds.len()).sum::<usize>();
@@ -105,7 +48,7 @@ fn a_deployment_has_its_numbers_limits_and_conditions() {
         r#"kube_deployment_status_condition{{{of},condition="Progressing",reason="ProgressDeadlineExceeded""#
     );
     has(
-        &everything(),
+        &written(&every_workload()),
         &[
             &format!("kube_deployment_created{{{of}}} 60"),
             &format!("kube_deployment_metadata_generation{{{of}}} 2"),
@@ -134,7 +77,7 @@ fn a_deployment_has_its_numbers_limits_and_conditions() {
 
 #[test]
 fn sets_have_their_owner_and_their_revisions() {
-    let text = everything();
+    let text = written(&every_workload());
     has(
         &text,
         &[
@@ -167,7 +110,7 @@ fn check_failures(status: Value, expected: &[(&str, u64)]) {
 fn a_job_says_how_it_ended() {
     let of = r#"job_name="web",namespace="shop""#;
     has(
-        &everything(),
+        &written(&every_workload()),
         &[
             &format!("kube_job_info{{{of}}} 1"),
             &format!(r#"kube_job_failed{{{of},condition="true"}} 1"#),
@@ -211,7 +154,7 @@ fn a_job_says_how_it_ended() {
 fn a_cron_job_has_its_schedule_and_its_times() {
     let of = r#"cronjob="web",namespace="shop""#;
     has(
-        &everything(),
+        &written(&every_workload()),
         &[
             &format!(
                 r#"kube_cronjob_info{{{of},concurrency_policy="Forbid",schedule="0 3 * * *",timezone="local"}} 1"#

@@ -74,7 +74,7 @@ impl Attachment {
 }
 
 /// Tells whether at least one sandbox in this directory of records is attached to the bridge.
-pub(in crate::net::network) fn is_used(records: &Path) -> bool {
+pub(in crate::network) fn is_used(records: &Path) -> bool {
     !read_records(records).is_empty()
 }
 

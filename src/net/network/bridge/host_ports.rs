@@ -122,7 +122,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::net::netfilter::own_network::in_own_network;
+    use crate::own_network::in_own_network;
 
     fn port(host_ip: Option<&str>, protocol: Protocol, host_port: u16) -> PortMapping {
         PortMapping {

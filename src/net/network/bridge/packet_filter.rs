@@ -22,11 +22,11 @@ pub(super) struct PacketFilter {
 
 /// The parts of the packet filter that the kernel has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::net::network) struct Abilities {
+pub(in crate::network) struct Abilities {
     /// True if the kernel can translate addresses.
-    pub(in crate::net::network) nat: bool,
+    pub(in crate::network) nat: bool,
     /// True if the kernel can filter the frames of a bridge.
-    pub(in crate::net::network) frames: bool,
+    pub(in crate::network) frames: bool,
 }
 
 /// The changes that somebody else has made to the packet filter.
@@ -182,7 +182,7 @@ impl PacketFilter {
 
 /// Tests what the kernel can do, in the network namespace of the calling thread. Returns the abilities of the
 /// kernel, and an error for each missing ability.
-pub(in crate::net::network) fn abilities() -> (Abilities, Vec<NetfilterError>) {
+pub(in crate::network) fn abilities() -> (Abilities, Vec<NetfilterError>) {
     let sample = Attachments::from([("check".to_owned(), Attachment::sample().into())]);
     let mut errors = Vec::new();
     let mut can = |abilities: Abilities| {

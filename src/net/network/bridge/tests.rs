@@ -8,10 +8,10 @@ use super::pair::open_namespace;
 use super::*;
 use crate::api::service::Protocol;
 use crate::net::netfilter::Netfilter;
-use crate::net::netfilter::own_network::in_own_network;
 use crate::net::network::cni::CniSettings;
 use crate::net::network::rtnetlink::inside;
 use crate::net::network::{Bandwidth, NetworkChoice, PortMapping};
+use crate::own_network::in_own_network;
 use nix::sched::{CloneFlags, unshare};
 
 /// A process in a network namespace of its own. The tests use this process as a pod.

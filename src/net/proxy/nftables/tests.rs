@@ -18,11 +18,12 @@ use super::path::Nftables;
 use super::plan;
 use crate::api::service::{Cidr, Protocol};
 use crate::base::clock::Moment;
-use crate::net::netfilter::{ChainState, Family, Netfilter, Table, own_network};
+use crate::net::netfilter::{ChainState, Family, Netfilter, Table};
 use crate::net::proxy::{Applied, DataPath};
 use crate::net::services::table::{
     Backend, Backends, ServicePortEntry, ServicePortName, ServiceTable,
 };
+use crate::own_network;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()

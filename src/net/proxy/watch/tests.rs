@@ -2,17 +2,19 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Mutex;
 
 use crossbeam_channel::{Sender, bounded};
 
 use super::*;
 use crate::api::decode::objects;
-use crate::api::{PodOrigin, PodPhase, PodSource, PodStatus, test_pods};
+use crate::api::objects::ObjectContent;
+use crate::api::{PodOrigin, PodPhase, PodStatus};
+use crate::base::change_feed::Aspect;
+use crate::base::locks::Locked;
 use crate::base::threads::Pulse;
 use crate::net::proxy::{Applied, ProxyError};
-use crate::pods::manager::PodManager;
-use crate::pods::objects::Objects;
-use crate::pods::status::StatusManager;
+use crate::test_pods;
 
 struct Nowhere;
 
@@ -53,28 +55,66 @@ impl DataPath for Halting {
     }
 }
 
-/// The pods, statuses and objects of a daemon without containers.
+/// The pods, statuses and services of a daemon without containers.
 struct Stores {
-    pods: PodManager,
-    statuses: StatusManager,
-    objects: Objects,
+    pods: Mutex<HashMap<PodUid, Arc<Pod>>>,
+    statuses: Mutex<HashMap<PodUid, Arc<PodStatus>>>,
+    services: Mutex<ServiceObjects>,
+    feed: Arc<ChangeFeed>,
+}
+
+impl Stores {
+    /// Adds or replaces a pod, and tells so, as the daemon's own store does.
+    fn set_pod(&self, pod: Arc<Pod>) {
+        let uid = pod.uid().clone();
+        self.pods.locked().insert(uid.clone(), pod);
+        self.feed.tell(&uid, Aspect::Spec);
+    }
+
+    /// Stores the status of a pod, and tells so, as the daemon's own store does.
+    fn set_status(&self, pod: &Pod, status: PodStatus) {
+        let uid = pod.uid().clone();
+        self.statuses.locked().insert(uid.clone(), Arc::new(status));
+        self.feed.tell(&uid, Aspect::Status);
+    }
+
+    /// Adds a service to a store without services.
+    fn put_service(&self) {
+        let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}]}\n";
+        let source = PodOrigin::File {
+            node_name: "node",
+            path: Path::new("/pods/web.yaml"),
+        };
+        let read = objects(service.as_bytes(), &source).unwrap();
+        let services = read.objects.into_iter().map(|object| {
+            let ObjectContent::Service(service) = object.content else {
+                panic!("{} is not a service", object.key);
+            };
+            (object.key, service)
+        });
+        self.services.locked().services = services.collect();
+    }
+
+    fn remove_services(&self) {
+        self.services.locked().services.clear();
+    }
 }
 
 impl NodeState for Arc<Stores> {
     fn wanted(&self) -> HashSet<PodUid> {
-        self.pods.uids()
+        self.pods.locked().keys().cloned().collect()
     }
 
     fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
-        self.pods.get(uid)
+        self.pods.locked().get(uid).cloned()
     }
 
     fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
-        self.statuses.get(uid)
+        self.statuses.locked().get(uid).cloned()
     }
 
     fn services(&self) -> ServiceObjects {
-        self.objects.services()
+        self.services.locked().clone()
     }
 
     fn has_all(&self) -> bool {
@@ -100,24 +140,15 @@ fn watch(record: PathBuf) -> (Watch, Arc<Stores>) {
     (Watch::new(deps), stores)
 }
 
-fn put_service(all: &Objects) {
-    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}]}\n";
-    let source = PodOrigin::File {
-        node_name: "node",
-        path: Path::new("/pods/web.yaml"),
-    };
-    let read = objects(service.as_bytes(), &source).unwrap();
-    all.replace(PodSource::File, read.objects);
-}
-
 fn deps(record: PathBuf, path: Box<dyn DataPath + Send>) -> (Deps, Arc<Stores>) {
     let feed = Arc::new(ChangeFeed::default());
     let stores = Arc::new(Stores {
-        pods: PodManager::new(feed.clone()),
-        statuses: StatusManager::new(HashMap::new(), feed.clone()),
-        objects: Objects::new(|| ()),
+        pods: Mutex::default(),
+        statuses: Mutex::default(),
+        services: Mutex::default(),
+        feed: feed.clone(),
     });
-    put_service(&stores.objects);
+    stores.put_service();
     let deps = Deps {
         node: Box::new(stores.clone()),
         path,
@@ -166,8 +197,8 @@ fn a_changed_label_reaches_services_at_once() {
     };
     let labelled = |app| test_pods::pod("a").label("app", app).arc();
     let pod = labelled("web");
-    stores.statuses.set(&pod, ready);
-    stores.pods.set(pod);
+    stores.set_status(&pod, ready);
+    stores.set_pod(pod);
     let pulse = Pulse::new("proxy");
     watch.wait(&pulse);
     watch.turn(false);
@@ -178,7 +209,7 @@ fn a_changed_label_reaches_services_at_once() {
     assert!(matches!(endpoints(&watch), Backends::Some(_)));
     // The next look is an hour away, so only the changed label can wake the thread.
     watch.next_look = Moment::now() + Duration::from_secs(3600);
-    stores.pods.set(labelled("taken-out"));
+    stores.set_pod(labelled("taken-out"));
     watch.wait(&pulse);
     watch.turn(false);
     assert_eq!(endpoints(&watch), Backends::Reject);
@@ -203,8 +234,8 @@ fn a_pod_that_is_being_deleted_gets_no_connections_although_its_status_says_read
         let mut pod = Arc::unwrap_or_clone(test_pods::pod(name).label("app", "web").arc());
         pod.metadata.deletion_timestamp = deleted.map(str::to_owned);
         let pod = Arc::new(pod);
-        stores.statuses.set(&pod, status);
-        stores.pods.set(pod);
+        stores.set_status(&pod, status);
+        stores.set_pod(pod);
     };
     put("stays", "10.244.0.2", None);
     put("goes", "10.244.0.3", Some("2026-01-02T03:04:05Z"));
@@ -228,13 +259,13 @@ fn what_goes_before_the_end_of_the_daemon_goes() {
     let (go, gone) = bounded(1);
     let path = Halting { tables, go: gone };
     let (deps, stores) = deps(dir.path().join("services.json"), Box::new(path));
-    let (feed, objects) = (deps.feed.clone(), &stores.objects);
+    let feed = deps.feed.clone();
     let (stop, stopped) = bounded(0);
     let thread = spawn(deps, stopped, &Roster::default()).unwrap();
     let services = || applied.recv_timeout(ceiling).unwrap().services.len();
     assert_eq!(services(), 1);
     // While the thread applies the service, the test removes the service and tells the daemon to end.
-    objects.replace(PodSource::File, Default::default());
+    stores.remove_services();
     drop(stop);
     feed.wake();
     go.send(true).unwrap();
@@ -254,16 +285,16 @@ fn after_a_panic_the_table_comes_into_force_again() {
     let (go, gone) = bounded(1);
     let path = Halting { tables, go: gone };
     let (deps, stores) = deps(dir.path().join("services.json"), Box::new(path));
-    let (feed, objects) = (deps.feed.clone(), &stores.objects);
+    let feed = deps.feed.clone();
     let (stop, stopped) = bounded(0);
     let thread = spawn(deps, stopped, &Roster::default()).unwrap();
     let services = || applied.recv_timeout(ceiling).unwrap().services.len();
     assert_eq!(services(), 1);
-    objects.replace(PodSource::File, Default::default());
+    stores.remove_services();
     feed.wake();
     go.send(true).unwrap();
     assert_eq!(services(), 0);
-    put_service(objects);
+    stores.put_service();
     go.send(false).unwrap();
     assert_eq!(services(), 1);
     go.send(true).unwrap();

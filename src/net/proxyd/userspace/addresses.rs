@@ -209,8 +209,8 @@ mod tests {
 
     use super::*;
     use crate::base::sys::socket::loopback_up;
-    use crate::net::netfilter::own_network::in_own_network;
     use crate::net::network::service_routes::{self, To};
+    use crate::own_network::in_own_network;
 
     /// Returns the address that the node itself would send from.
     fn source_to(to: &str) -> IpAddr {

@@ -1,8 +1,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::test_pods;
-use crate::engine::runtime::fake::runtime_container_status;
+use crate::fake_runtime::runtime_container_status;
+use crate::test_pods;
 
 fn pod(spec: Value) -> Arc<Pod> {
     Arc::new(test_pods::pod("p").uid("u").spec(spec).build())

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::objects::{ConfigMap, LocalObject, ObjectContent, ObjectKey, ObjectKind, Secret};
-use crate::api::test_pods;
+use crate::test_pods;
 
 fn objects() -> ObjectSet {
     let texts = [("A", "one"), ("dotted.key", "two")];

@@ -13,13 +13,13 @@ use crate::api::{HookKind, PodPhase, PodSource};
 use crate::base::paths::Layout;
 use crate::engine::images::manager::{ImageManager, ImageService, NoRegistry};
 use crate::engine::images::{Image, ImageConfig, ImageError};
-use crate::engine::runtime::fake::{FakeRuntime, end};
 use crate::engine::runtime::{
     RuntimeContainerStatus, RuntimeError, RuntimeErrorKind, RuntimeState,
 };
-use crate::face::views::history::History;
+use crate::fake_runtime::{FakeRuntime, end};
 use crate::pods::container_config::NodeFacts;
 use crate::pods::events::Event;
+use crate::pods::history::History;
 use crate::pods::lifecycle::{Failure, HookError, HookSubject, Hooks};
 use crate::pods::objects::Objects;
 use crate::pods::volumes::Volumes;
@@ -1933,7 +1933,7 @@ fn without_room_a_pod_keeps_what_it_has_and_says_so() {
         &format!("ResizeInfeasible {text}")
     );
 
-    let other = crate::api::test_pods::pod("other")
+    let other = crate::test_pods::pod("other")
         .uid("o")
         .spec(sized("900Mi", "NotRequired"));
     h.syncer.deps.pods.set(Arc::new(other.build()));

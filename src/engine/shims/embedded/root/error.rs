@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 /// Error of a step in making the root file system.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::engine::shims::embedded) enum RootError {
+pub(in crate::shims::embedded) enum RootError {
     /// The root directory cannot be copied as a mount.
     #[error("cannot mount the root {}: {}", path.display(), why(source))]
     MountRoot {
@@ -79,7 +79,7 @@ pub(in crate::engine::shims::embedded) enum RootError {
 
 /// The reason why a mount cannot be made.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::engine::shims::embedded) enum MountError {
+pub(in crate::shims::embedded) enum MountError {
     /// A call of the standard library failed.
     #[error("{}", why(.0))]
     Os(#[from] io::Error),
@@ -109,7 +109,7 @@ pub(in crate::engine::shims::embedded) enum MountError {
 
 /// The reason why a device of the configuration is refused, with the path of the device.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::engine::shims::embedded) enum DeviceError {
+pub(in crate::shims::embedded) enum DeviceError {
     /// The type of the device is not `b`, `c` or `u`.
     #[error("device {0:?} is neither of type b nor c")]
     Type(String),

@@ -113,7 +113,7 @@ pub(super) struct Device {
 const MOUNT_NAMESPACE: &str = "ns/mnt";
 
 /// Everything in the container's root file system that comes from the node.
-pub(in crate::engine::shims::embedded) struct Sources {
+pub(in crate::shims::embedded) struct Sources {
     pub(super) path: PathBuf,
     pub(super) root: MountTree,
     pub(super) mounts: Vec<Mount>,
@@ -127,7 +127,7 @@ impl Sources {
     ///
     /// # Errors
     /// Returns [`RootError`] about the source that cannot be opened.
-    pub(in crate::engine::shims::embedded) fn open(
+    pub(in crate::shims::embedded) fn open(
         config: &Spec,
         proc: Option<&Path>,
         bound: bool,

@@ -1,21 +1,22 @@
 //! A runtime for unit tests. It runs nothing: it remembers the configurations it receives. A container starts or ends
 //! only when a call or a test makes it do so.
+#![allow(dead_code, reason = "each wing takes what it needs")]
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
-use super::{
+use crate::api::pod::ResourceRequirements;
+use crate::base::cancel::Cancel;
+use crate::base::clock::Moment;
+use crate::base::locks::Locked;
+use crate::engine::runtime::{
     AttachRequest, ContainerConfig, ContainerId, ContainerRoot, ContainerStatus, ExecOutcome,
     ExecRequest, Labels, Listing, NetworkNamespace, PodResources, Resources, Runtime,
     RuntimeContainerStatus, RuntimeError, RuntimeState, SandboxConfig, SandboxStatus, Session,
     Started,
 };
-use crate::api::pod::ResourceRequirements;
-use crate::base::cancel::Cancel;
-use crate::base::clock::Moment;
-use crate::base::locks::Locked;
 
 /// Answers an exec, from the container's name and the command.
 type OnExec = dyn Fn(&str, &[String]) -> Result<ExecOutcome, RuntimeError> + Send + Sync;
@@ -218,7 +219,7 @@ impl Runtime for FakeRuntime {
         if let Some(before) = &self.on_list {
             before(pod, &mut s)?;
         }
-        let uid = |labels: &Labels| labels.get(super::labels::POD_UID).cloned();
+        let uid = |labels: &Labels| labels.get(crate::engine::runtime::labels::POD_UID).cloned();
         let wanted = |of: Option<String>| pod.is_none_or(|p| of.as_deref() == Some(p));
         let mut listing = Listing {
             sandboxes: s.sandboxes.clone(),

@@ -1,10 +1,15 @@
 //! Compares chosen parts of the configuration with what containerd 1.7 writes for the same pod.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
-use super::*;
 use crate::api::pod::{EnvVar, SeccompProfile};
 use crate::api::{Container, Pod};
+use crate::engine::images::ImageConfig;
+use crate::engine::oci::Seccomp;
+use crate::engine::runtime::{ContainerId, RuntimeErrorKind};
+use crate::engine::shims::oci_spec::{Bind, Host, HostDevice, Inputs, Namespaces, build};
 use crate::net::network::etc_files::EtcFiles;
 use crate::pods::container_config::{self, NodeFacts};
 use crate::pods::volumes::MountedVolumes;

@@ -1,11 +1,12 @@
 //! Pods for unit tests: `pod("web").spec(json!({…})).build()`.
+#![allow(dead_code, reason = "each wing takes what it needs")]
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::pod::Pod;
-use super::raw_object::RawObject;
+use crate::api::pod::Pod;
+use crate::api::raw_object::RawObject;
 
 /// Builder of a pod in the namespace `default` with its name as UID. The builder adds no defaults and validates
 /// nothing.

@@ -1,9 +1,10 @@
 //! Time zones and schedules for tests.
+#![allow(dead_code, reason = "each wing takes what it needs")]
 
 use jiff::Timestamp;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
-use super::{Schedule, Zones};
+use crate::base::cron::{Schedule, Zones};
 
 /// The change of the clock in Berlin, for nodes without zoneinfo.
 pub const BERLIN: &str = "CET-1CEST,M3.5.0,M10.5.0/3";

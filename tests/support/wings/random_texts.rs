@@ -1,7 +1,7 @@
 //! Random texts for the tests of parsers. Each run gets the same texts.
 
 /// Returns `count` texts of up to 59 characters from `alphabet`, generated from a fixed seed.
-pub(crate) fn texts(count: usize, alphabet: &'static [u8]) -> impl Iterator<Item = String> {
+pub fn texts(count: usize, alphabet: &'static [u8]) -> impl Iterator<Item = String> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = move |below: usize| {
         state ^= state << 13;
