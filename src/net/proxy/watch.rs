@@ -43,6 +43,9 @@ use crate::net::services::table::{Backends, ServiceTable};
 
 /// The time between two checks whether somebody else has changed the state that the thread programmed.
 const INTERVAL: Duration = Duration::from_secs(10);
+/// Time until a table that could not be programmed is tried again. Each further failure doubles it, up to [`INTERVAL`].
+/// Most failures end at once, such as the end of the proxy's process while it started.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
 /// The longest time for which services wait at the start, for a source that has not delivered yet or for a
 /// pod without a status.
 pub const FIRST_WAIT: Duration = Duration::from_secs(10);
@@ -176,6 +179,8 @@ struct Watch {
     /// The time when gathered changes come into force.
     due: Option<Moment>,
     failed: String,
+    /// Number of failures in a row.
+    failures: u32,
     listening: Listening,
     /// The findings that are in the log already.
     said: BTreeSet<String>,
@@ -209,6 +214,7 @@ impl Watch {
             next_look: now,
             due: None,
             failed: String::new(),
+            failures: 0,
             listening: Listening::default(),
             said: BTreeSet::new(),
             warned: None,
@@ -253,7 +259,8 @@ impl Watch {
             return self.remove();
         }
         let now = Moment::now();
-        if self.deps.process_end.take() {
+        // A process that ends with each table is not started again faster than tables are tried.
+        if self.deps.process_end.take() && self.failures == 0 {
             self.next_look = now;
         }
         self.look(now, is_last);
@@ -503,6 +510,7 @@ impl Watch {
         let has_names = services.names.is_some() || self.applied_names.is_some();
         if !has_names && is_empty(table) && self.applied.as_ref().is_some_and(is_empty) {
             self.applied = Some(table.clone());
+            (self.failed, self.failures) = (String::new(), 0);
             return self.pass(version);
         }
         let began = Moment::now();
@@ -518,7 +526,7 @@ impl Watch {
                 self.applied = Some(table.clone());
                 self.applied_names.clone_from(&services.names);
                 self.pass(version);
-                self.failed.clear();
+                (self.failed, self.failures) = (String::new(), 0);
                 self.say_of_ports(table);
                 if applied.repaired && applied.full && version > 0 {
                     log::warn!("services: the tables were changed by somebody else: made again");
@@ -527,9 +535,14 @@ impl Watch {
             }
             Err(e) => {
                 self.deps.published.metrics.failed(took);
+                (self.due, self.next_look) = (None, end + retry_after(self.failures));
+                self.failures += 1;
                 let text = e.to_string();
                 if self.failed != text {
-                    log::error!("{text}; trying again every {} s", INTERVAL.as_secs());
+                    log::error!(
+                        "{text}; trying again, at last every {} s",
+                        INTERVAL.as_secs()
+                    );
                     self.failed = text;
                 }
             }
@@ -615,6 +628,13 @@ fn has_traffic(table: &ServiceTable) -> bool {
     let leads_somewhere = |b: &Backends| matches!(b, Backends::Some(_));
     let mut services = table.services.iter();
     services.any(|s| s.lists().into_iter().any(leads_somewhere))
+}
+
+/// Returns the time until the next try of a table after that many failures before this one.
+fn retry_after(failures: u32) -> Duration {
+    FIRST_RETRY
+        .saturating_mul(1 << failures.min(16))
+        .min(INTERVAL)
 }
 
 #[cfg(test)]

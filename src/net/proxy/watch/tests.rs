@@ -12,8 +12,9 @@ use crate::api::objects::ObjectContent;
 use crate::api::{PodOrigin, PodPhase, PodStatus};
 use crate::base::change_feed::Aspect;
 use crate::base::locks::Locked;
+use crate::base::sys::task::Process;
 use crate::base::threads::Pulse;
-use crate::net::proxy::{Applied, ProxyError};
+use crate::net::proxy::{Applied, ProxyError, RoleError};
 use crate::test_pods;
 
 struct Nowhere;
@@ -25,6 +26,28 @@ impl DataPath for Nowhere {
 
     fn apply(&mut self, _: &ServiceTable) -> Result<Applied, ProxyError> {
         Ok(Applied::default())
+    }
+
+    fn remove(&mut self) -> Result<bool, ProxyError> {
+        Ok(false)
+    }
+}
+
+/// A data path that fails as often as it is told, works once, and fails again.
+struct Failing(u32);
+
+impl DataPath for Failing {
+    fn name(&self) -> &'static str {
+        "failing"
+    }
+
+    fn apply(&mut self, _: &ServiceTable) -> Result<Applied, ProxyError> {
+        let left = self.0;
+        self.0 = left.wrapping_sub(1);
+        match left {
+            0 => Ok(Applied::default()),
+            _ => Err(RoleError::Refused("as the test wants it".into()).into()),
+        }
     }
 
     fn remove(&mut self) -> Result<bool, ProxyError> {
@@ -301,4 +324,45 @@ fn after_a_panic_the_table_comes_into_force_again() {
     drop(stop);
     feed.wake();
     thread.join().unwrap();
+}
+
+/// A proxy that was killed while it started must not leave clients without services for the ten seconds between two
+/// looks. A node that never can program services is not busy with it.
+#[test]
+fn a_table_that_failed_is_tried_again_at_once_and_then_more_and_more_seldom() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut deps, _) = deps(dir.path().join("services.json"), Box::new(Failing(9)));
+    let (tell, told) = bounded(1);
+    deps.process_end = ProcessEnd::new(move || tell.send(()).unwrap());
+    let process_end = deps.process_end.clone();
+    let mut watch = Watch::new(deps);
+    let mut check = |millis: u64, is_failed: bool| {
+        watch.next_look = Moment::now();
+        watch.turn(false);
+        let delay = watch.next_look.since(Moment::now());
+        let expected = Duration::from_millis(millis);
+        assert!(
+            expected / 2 < delay && delay <= expected,
+            "{delay:?}, not {expected:?}"
+        );
+        assert_eq!((watch.due, watch.failed.is_empty()), (None, !is_failed));
+    };
+    for millis in [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000] {
+        check(millis, true);
+    }
+    check(10_000, false);
+    check(100, true);
+    check(200, true);
+    // The process of a data path may end with each table. That is no reason to be faster.
+    let before = watch.next_look;
+    let mut child = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    process_end.await_end(Process::of(child.id() as i32).unwrap());
+    child.kill().unwrap();
+    told.recv_timeout(Duration::from_secs(10)).unwrap();
+    child.wait().unwrap();
+    watch.turn(false);
+    assert_eq!(watch.next_look, before);
 }
