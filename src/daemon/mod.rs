@@ -51,6 +51,7 @@ use crate::engine::images::ImageStore;
 use crate::engine::shims::ShimRuntime;
 use crate::face::server::Backend;
 use crate::net::proxy::userspace;
+use crate::pods::kuberuntime::KubeRuntime;
 
 /// Longest wait of a shutdown for probes that wait for an answer over the network. The timeouts of such probes may be
 /// much longer.
@@ -174,6 +175,7 @@ impl Daemon {
         // Wakes the threads that wait for a change, so that each of these threads sees that it should end.
         backend.pods.feed.wake();
         let workers = backend.workers.shutdown(left());
+        KubeRuntime::sweep_log_links(&backend.layout);
         // The proxy stops after the workers, so that no rule of a service stays in force for a pod that has just
         // ended.
         drop(stop_proxy);

@@ -334,3 +334,32 @@ fn f3_a_snapshot_says_that_the_sync_loop_stands_still() {
         Moment::now().since(at) > Duration::from_secs(120)
     );
 }
+
+/// The entry of a link among the data of its pod can be lost, and then nothing else finds the link.
+#[test]
+fn a_daemon_that_starts_or_ends_removes_links_to_logs_that_are_gone() {
+    if !crate::skip::is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let layout = Layout::new(dir.path());
+    let links = layout.container_log_links();
+    std::fs::create_dir_all(&links).unwrap();
+    let link = |name: &str| {
+        let link = links.join(name);
+        std::os::unix::fs::symlink("../pods/default_gone_1/c/0.log", &link).unwrap();
+        link
+    };
+    let is_there = |link: &std::path::Path| std::fs::symlink_metadata(link).is_ok();
+    let settings = Settings {
+        static_pod_path: layout.pods_dir(),
+        healthz_bind_address: None,
+        ..Settings::default()
+    };
+    let before = link("gone_default_c-1.log");
+    let daemon = Daemon::start(settings, layout).unwrap();
+    assert!(!is_there(&before));
+    let later = link("gone_default_c-2.log");
+    daemon.shutdown(CEILING).unwrap();
+    assert!(!is_there(&later));
+}

@@ -85,8 +85,8 @@ pub(super) fn unlink_all(layout: &Layout, uid: &PodUid) {
     }
 }
 
-/// Removes the links into log directories that no longer exist. Such links belong to pods with data that another
-/// program has removed.
+/// Removes the links into log directories that no longer exist. Such links belong to pods whose data was damaged, or
+/// removed by another program.
 pub(super) fn sweep(layout: &Layout) {
     let links = layout.container_log_links();
     let ours = from_links(layout, &layout.logs_dir());

@@ -520,8 +520,8 @@ impl KubeRuntime {
             .collect()
     }
 
-    /// Removes the links to logs that no longer exist. Such links belong to pods with data that another program has
-    /// removed.
+    /// Removes the links to logs that no longer exist. Such links belong to pods whose data was damaged, or removed by
+    /// another program.
     pub fn sweep_log_links(layout: &Layout) {
         log_links::sweep(layout);
     }
