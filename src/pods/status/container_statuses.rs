@@ -13,6 +13,8 @@ use crate::pods::actions::{
     RESTARTING_ALL_CONTAINERS, has_initialized, should_be_restarted, should_restart_after,
 };
 
+/// Message of a container that was running and has become unknown to the runtime (S5).
+const NOT_LOCATED: &str = "The container could not be located when the pod was terminated";
 /// The exit code of a container with an unrecorded end (S3, S4).
 pub(super) const UNSEEN_EXIT_CODE: i32 = 137;
 /// The message of a container that was removed by a restart of all containers (8.6).
@@ -298,6 +300,26 @@ fn without_runtime(
     status
 }
 
+/// Returns the number of the newest instance that has run. The old status counts where it tells of a newer one than the
+/// runtime: the record of that one is lost (deviations: `lost-instance`).
+pub fn newest_number(newest: &RuntimeContainerStatus, old: Option<&ContainerStatus>) -> u32 {
+    let has_run = |old: &&ContainerStatus| {
+        let ended = old.state.terminated.as_ref().or_else(|| {
+            // While a container waits for its next start, its end is in the last state (S7).
+            let last = old.last_state.terminated.as_ref()?;
+            let waits = old.state.waiting.is_some() && last.container_id == old.container_id;
+            waits.then_some(last)
+        });
+        match ended {
+            // S5 counts the next instance already, and the unknown one may be known again.
+            Some(ended) => !old.container_id.is_empty() && ended.message != NOT_LOCATED,
+            None => old.state.running.is_some(),
+        }
+    };
+    let before = old.filter(has_run).map_or(0, |old| old.restart_count);
+    newest.attempt.max(before)
+}
+
 /// Makes the status of one instance (S4, S5).
 fn instance(runtime: &RuntimeContainerStatus, old: Option<&ContainerStatus>) -> ContainerStatus {
     let id = runtime.id.uri();
@@ -306,7 +328,7 @@ fn instance(runtime: &RuntimeContainerStatus, old: Option<&ContainerStatus>) -> 
         name: runtime.name.clone(),
         image: runtime.image.clone(),
         image_id: runtime.image_id.clone(),
-        restart_count: runtime.attempt,
+        restart_count: newest_number(runtime, old),
         container_id: id.clone(),
         started: Some(false),
         ..ContainerStatus::default()
@@ -332,7 +354,7 @@ fn instance(runtime: &RuntimeContainerStatus, old: Option<&ContainerStatus>) -> 
             terminated(ContainerStateTerminated {
                 exit_code: UNSEEN_EXIT_CODE,
                 reason: "ContainerStatusUnknown".into(),
-                message: "The container could not be located when the pod was terminated".into(),
+                message: NOT_LOCATED.into(),
                 container_id: id,
                 ..ContainerStateTerminated::default()
             })
@@ -344,12 +366,13 @@ fn instance(runtime: &RuntimeContainerStatus, old: Option<&ContainerStatus>) -> 
 
 /// Makes the status with which a pod starts anew. The restart counts continue from the instances that are removed for
 /// the new start. The status leaves out how these instances ended, because their ends would count for the pod's phase.
-pub fn taken_over(pod: &Pod, runtime: &RuntimePodStatus) -> PodStatus {
+pub fn taken_over(pod: &Pod, runtime: &RuntimePodStatus, old: Option<&PodStatus>) -> PodStatus {
     let of = |container: &Container| {
         let newest = runtime.container(&container.name)?;
+        let old = old.and_then(|old| old.container(&container.name));
         Some(ContainerStatus {
             name: container.name.clone(),
-            restart_count: newest.attempt + 1,
+            restart_count: newest_number(newest, old) + 1,
             ..ContainerStatus::default()
         })
     };
@@ -452,6 +475,77 @@ mod tests {
             None,
             json!({"state": {"waiting": {"reason": "ContainerCreating"}}, "restartCount": 0, "started": false}),
         );
+    }
+
+    /// A damaged disk must not make two starts one restart.
+    #[test]
+    fn a_newer_instance_that_is_lost_counts() {
+        let left = runtime(vec![{
+            let mut left = runtime_container_status("a", "1", RuntimeState::Exited, 3);
+            left.attempt = 4;
+            left
+        }]);
+        let of_lost = |state: Value, id: &str| json!({"name": "a", "state": state, "restartCount": 5, "containerID": id});
+        let ended = |message: &str, id: &str| json!({"terminated": {"exitCode": 3, "reason": "ContainerStatusUnknown", "message": message, "containerID": id}});
+        let waits = |message: &str, id: &str| {
+            let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+            let mut status = of_lost(waiting, "fake://2");
+            status["lastState"] = ended(message, id);
+            status
+        };
+        let running = json!({"running": {"startedAt": null}});
+        for old in [
+            of_lost(running.clone(), "fake://2"),
+            of_lost(ended("", "fake://2"), "fake://2"),
+            waits("", "fake://2"),
+            // What was made of it is the old status of the next one.
+            of_lost(ended("", "fake://1"), "fake://1"),
+        ] {
+            check(&left, Some(old), None, json!({"restartCount": 5}));
+        }
+        for old in [
+            of_lost(ended(NOT_LOCATED, "fake://1"), "fake://1"),
+            of_lost(ended("", "fake://1"), ""),
+            waits(NOT_LOCATED, "fake://2"),
+            // An instance that was created and never started has the end of the one before it as its last state.
+            waits("", "fake://1"),
+        ] {
+            check(&left, Some(old), None, json!({"restartCount": 4}));
+        }
+    }
+
+    /// The number stays while the pod waits for its next start, however often its status is made.
+    #[test]
+    fn a_lost_instance_counts_through_a_back_off() {
+        let mut left = runtime_container_status("a", "1", RuntimeState::Exited, 3);
+        left.attempt = 4;
+        let (pod, runtime) = (
+            pod(json!({"containers": [{"name": "a"}]})),
+            runtime(vec![left]),
+        );
+        let back_off = StartFailure {
+            reason: "CrashLoopBackOff".into(),
+            message: "why".into(),
+        };
+        let mut old = PodStatus {
+            container_statuses: vec![serde_json::from_value(json!({"name": "a", "restartCount": 5, "containerID": "fake://2",
+                "state": {"terminated": {"exitCode": 3, "reason": "Error", "containerID": "fake://2"}}})).unwrap()],
+            ..Default::default()
+        };
+        for failure in [None, Some(back_off.clone()), Some(back_off), None] {
+            let inputs = Inputs {
+                pod: &pod,
+                runtime: &runtime,
+                old: Some(&old),
+                failure: &|_| failure.clone(),
+                restarting: false,
+            };
+            let statuses = regular(&inputs);
+            assert_eq!(statuses[0].restart_count, 5, "{statuses:?}");
+            old.container_statuses = statuses;
+        }
+        let begun = taken_over(&pod, &runtime, Some(&old));
+        assert_eq!(begun.container_statuses[0].restart_count, 6);
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod phase;
 
 pub use ages::Ages;
 pub use conditions::{TooManyConditions, conditions_of_others, containers_ready};
-pub use container_statuses::{StartFailure, counted_on, taken_over};
+pub use container_statuses::{StartFailure, counted_on, newest_number, taken_over};
 pub use generate::{
     DELETED, EVICTED, EndedBy, Inputs, TERMINATED, generate, is_of_ended, qos_class,
 };

@@ -62,9 +62,10 @@ impl Syncer {
         };
         let left = self.runtime().pod_status(uid)?;
         let statuses = &self.deps.statuses;
+        let old = statuses.get(uid);
         let renewed = match left.containers.is_empty() {
-            true => statuses.get(uid).map(|old| status::counted_on(&old)),
-            false => Some(status::taken_over(pod, &left)),
+            true => old.map(|old| status::counted_on(&old)),
+            false => Some(status::taken_over(pod, &left, old.as_deref())),
         };
         if let Some(renewed) = renewed {
             statuses.renew(pod, renewed);

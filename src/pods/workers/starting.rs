@@ -20,6 +20,7 @@ use crate::pods::container_config::{DnsWarning, ImageVolumes};
 use crate::pods::events::EventType;
 use crate::pods::kuberuntime::{StartError, StartErrorReason};
 use crate::pods::lifecycle::{Failure, HookError, HookSubject};
+use crate::pods::status::newest_number;
 use crate::pods::volumes::{MountedVolumes, Outdated, VolumeError};
 
 /// The number of instances that are kept of a container: the newest instance and the instance before it.
@@ -329,7 +330,9 @@ impl Syncer {
                     .locked()
                     .remove(&(pod.uid().clone(), container.name.clone()));
                 if attempt > 0 {
+                    // The end of an instance that is lost is not known.
                     let before = runtime.container(&container.name);
+                    let before = before.filter(|before| before.attempt + 1 == attempt);
                     self.deps
                         .probes
                         .restarted(pod, &container.name, attempt, before);
@@ -536,11 +539,12 @@ impl Syncer {
     }
 }
 
-/// Returns the attempt number of the next instance: the newest known number + 1 (8.4, last paragraph). If the runtime
-/// knows no instance, the last status decides. The count in this status already includes a container that vanished (9.3
-/// S3), but not a container that ended. If the status has no instance either, the newest log decides. An instance that
-/// could not be started counts, as in the kubelet. An instance that could not be created does not count, nor one whose
-/// daemon ended before the start: its shim takes it back (deviations: `never-started`).
+/// Returns the attempt number of the next instance: the newest known number + 1 (8.4, last paragraph), also where the
+/// newest instance is known from the last status alone. If the runtime knows no instance, the last status decides. The
+/// count in this status already includes a container that vanished (9.3 S3), but not a container that ended. If the
+/// status has no instance either, the newest log decides. An instance that could not be started counts, as in the
+/// kubelet. An instance that could not be created does not count, nor one whose daemon ended before the start: its shim
+/// takes it back (deviations: `never-started`).
 fn next_attempt(
     container: &Container,
     runtime: &RuntimePodStatus,
@@ -551,17 +555,51 @@ fn next_attempt(
         .containers
         .iter()
         .filter(|c| c.name == container.name)
-        .map(|c| c.attempt)
-        .max();
+        .max_by_key(|c| c.attempt);
+    let before = old.and_then(|old| old.container(&container.name));
     let counted = || {
-        let before = old?.container(&container.name)?;
+        let before = before?;
         let next = before.restart_count + u32::from(!before.container_id.is_empty());
         (next > 0).then_some(next)
     };
     let logged = || Some(newest_log()? + 1);
     newest
-        .map(|n| n + 1)
+        .map(|newest| newest_number(newest, before) + 1)
         .or_else(counted)
         .or_else(logged)
         .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::runtime::RuntimeState;
+    use crate::fake_runtime::runtime_container_status;
+
+    #[test]
+    fn the_next_number_follows_an_instance_that_is_lost() {
+        let container: Container = serde_json::from_value(json!({"name": "a"})).unwrap();
+        let mut left = runtime_container_status("a", "1", RuntimeState::Exited, 3);
+        left.attempt = 4;
+        let runtime = RuntimePodStatus {
+            containers: vec![left],
+            ..RuntimePodStatus::default()
+        };
+        let status = |count: u32| PodStatus {
+            container_statuses: vec![
+                serde_json::from_value(
+                    json!({"name": "a", "restartCount": count, "containerID": "fake://1",
+                    "state": {"terminated": {"exitCode": 3, "reason": "Error"}}}),
+                )
+                .unwrap(),
+            ],
+            ..PodStatus::default()
+        };
+        let next = |old: Option<&PodStatus>| next_attempt(&container, &runtime, old, || Some(9));
+        assert_eq!(next(None), 5);
+        assert_eq!(next(Some(&status(4))), 5);
+        assert_eq!(next(Some(&status(5))), 6);
+    }
 }
