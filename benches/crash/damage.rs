@@ -36,6 +36,7 @@ pub(crate) fn run(
     crate::settle_at_first(node, life);
     let witness = Witness::start(node.root());
     let mut done: BTreeSet<(String, Damage)> = BTreeSet::new();
+    let mut kinds = BTreeSet::new();
     let mut unmet = Vec::new();
     let mut rounds = 0;
     while begun.elapsed() < length {
@@ -71,6 +72,7 @@ pub(crate) fn run(
             // Nobody but a person has this image. What runs needs it no more.
             node.import(&target_rootfs(), IMAGE);
         }
+        kinds.insert(kind.clone());
         done.insert((kind, damage));
         rounds += 1;
         if random.below(2) == 0 {
@@ -82,11 +84,7 @@ pub(crate) fn run(
         }
         unmet.extend(found.iter().map(|found| format!("{what}: {found}")));
     }
-    let kinds = done
-        .iter()
-        .map(|(kind, _)| kind)
-        .collect::<BTreeSet<_>>()
-        .len();
+    let kinds = kinds.len();
     let ledger = witness.ledger(|ledger| ledger.clone());
     life.rest(node);
     let wrong = life.wrong(node, &ledger);
