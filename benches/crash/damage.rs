@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::clients::Clients;
 use crate::life::Life;
@@ -18,6 +18,10 @@ use crate::witness::Witness;
 const SETTLING: Duration = Duration::from_secs(30);
 /// Records of images, which a person has imported.
 const IMAGES: &str = "var/lib/podprobe/images/";
+
+/// States of workloads. A CronJob that has lost its own counts from then on.
+const WORKLOADS: &str = "var/lib/podprobe/workloads/";
+const PODS_OF_WORKLOADS: &str = "var/lib/podprobe/workloads/pods/";
 
 /// The newest statuses of pods.
 const STATUSES: &str = "run/podprobe/statuses/";
@@ -64,10 +68,15 @@ pub(crate) fn run(
                 .iter()
                 .for_each(|(pod, _)| witness.ledger(|ledger| ledger.will_restart(pod, &[])));
         }
+        let from = SystemTime::now();
         node.kill_daemon();
         // The last daemon may have removed it since.
         let _ = damage.inflict(&file, &mut |end| random.below(end));
         node.start_daemon();
+        if kind.starts_with(WORKLOADS) && !kind.starts_with(PODS_OF_WORKLOADS) {
+            // The controllers look for the first time a moment after the first answer.
+            life.state_is_damaged(from, SystemTime::now() + Duration::from_secs(2));
+        }
         if kind.starts_with(IMAGES) {
             // Nobody but a person has this image. What runs needs it no more.
             node.import(&target_rootfs(), IMAGE);

@@ -1,9 +1,9 @@
 //! The scripted life of the node: what people do with it while its processes are killed, and what must be so in the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use podprobe::api::PodPhase;
 use podprobe::face::views::{PodView, Snapshot};
@@ -36,6 +36,8 @@ pub(crate) struct Life {
     told: Vec<(String, Instant)>,
     /// Number of Jobs so far. The newest of them are there.
     jobs: usize,
+    /// Minutes that began while the state of a CronJob was damaged. A run that nobody knows of is not made up.
+    unknown_minutes: BTreeSet<u128>,
 }
 
 impl Life {
@@ -50,6 +52,7 @@ impl Life {
             visitors: (0, false),
             told: Vec::new(),
             jobs: 0,
+            unknown_minutes: BTreeSet::new(),
         };
         life.web.serve(node, WEB);
         life.one.serve(node, ONE);
@@ -209,6 +212,12 @@ impl Life {
             .then(|| format!("the ConfigMap's file has {is:?}, not {}", self.config))
     }
 
+    /// Notes that the state of a CronJob was damaged between these two times.
+    pub(crate) fn state_is_damaged(&mut self, from: SystemTime, to: SystemTime) {
+        self.unknown_minutes
+            .extend(minute_of(from) + 1..=minute_of(to));
+    }
+
     /// What has happened that should not have.
     pub(crate) fn wrong(&self, node: &Node, ledger: &Ledger) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -263,9 +272,8 @@ impl Life {
                 wrong.push(format!("{job}: {starts} starts"));
             }
         }
-        wrong.extend(other_minutes(
-            &node.stamps(&stamps("tick", "main"), "start"),
-        ));
+        let ticks = node.stamps(&stamps("tick", "main"), "start");
+        wrong.extend(other_minutes(&ticks, &self.unknown_minutes));
         for (visitor, _) in &self.told {
             if node.stamps(&stamps(visitor, "bye"), "start").is_empty() {
                 wrong.push(format!("{visitor}: its preStop hook was not called"));
@@ -282,8 +290,13 @@ impl Life {
     }
 }
 
-/// Minutes in which the CronJob has begun not once but twice or never.
-fn other_minutes(starts: &[u128]) -> Vec<String> {
+fn minute_of(time: SystemTime) -> u128 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    u128::from(since.expect("the clock is set").as_secs()) / 60
+}
+
+/// Minutes in which the CronJob has begun not once but twice, or never although its state was known.
+fn other_minutes(starts: &[u128], unknown: &BTreeSet<u128>) -> Vec<String> {
     let mut minutes: BTreeMap<u128, usize> = BTreeMap::new();
     for start in starts {
         *minutes.entry(start / 60_000_000_000).or_default() += 1;
@@ -292,7 +305,11 @@ fn other_minutes(starts: &[u128]) -> Vec<String> {
         return Vec::new();
     };
     let count = |minute| minutes.get(&minute).copied().unwrap_or(0);
-    let other = (*first..=*last).filter(|minute| count(*minute) != 1);
+    let is_right = |minute: &u128| match count(*minute) {
+        0 => unknown.contains(minute),
+        starts => starts == 1,
+    };
+    let other = (*first..=*last).filter(|minute| !is_right(minute));
     other
         .map(|minute| format!("tick: {} starts in the minute {minute}", count(minute)))
         .collect()
