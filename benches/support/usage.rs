@@ -12,6 +12,8 @@ pub(crate) struct Memory {
     pub(crate) pss: u64,
     /// Pages that no other process shares: what one more of the kind costs.
     pub(crate) private: u64,
+    /// Pages of no file: what other processes of the same program do not change.
+    pub(crate) anonymous: u64,
 }
 
 pub(crate) fn memory(pid: i32) -> Memory {
@@ -27,6 +29,7 @@ pub(crate) fn memory(pid: i32) -> Memory {
         rss: of("Rss"),
         pss: of("Pss"),
         private: of("Private_Clean") + of("Private_Dirty"),
+        anonymous: of("Anonymous"),
     }
 }
 
