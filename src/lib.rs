@@ -1,6 +1,6 @@
 //! podprobe: the kubelet's probes and restarts for nodes too small for a kubelet.
 //!
-//! Each module of the crate is a wing, and each module of a wing is a room. A wing may use the wings above it in the
+//! Each module of the crate is a wing, and each module of a wing is a room. The wings above [`daemon`] are crates of their own. A wing may use the wings above it in the
 //! list below, but not the wings after it. ARCHITECTURE.md has the code map, the threads, the channels and the
 //! invariants. Data flows in one circle, most of it in [`pods`]:
 //!

@@ -540,7 +540,7 @@ impl Watch {
                 let text = e.to_string();
                 if self.failed != text {
                     log::error!(
-                        "{text}; trying again, at last every {} s",
+                        "{text}; trying again at once, and later every {} s",
                         INTERVAL.as_secs()
                     );
                     self.failed = text;
