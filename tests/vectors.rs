@@ -6,6 +6,8 @@
 //! reason, and so are cases that need root. Understands libtest's `--list`, `--exact` and filters; a
 //! test is `<file>::<group>`.
 
+#[path = "support/wings/fake_runtime.rs"]
+mod fake_runtime;
 #[path = "support/probed.rs"]
 mod probed;
 mod vector_groups;
@@ -16,6 +18,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+// The file of the wings finds them by these names.
+use podprobe::{api, base, engine};
 use serde_json::Value;
 use vector_groups::{
     Case, FILES, Group, Passed, Rows, Run, Test, Verdict, cases, harness, http, same_words,

@@ -2,17 +2,16 @@
 //! gives the answers of the test.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
 use podprobe::api::raw_object::RawObject;
 use podprobe::api::{ContainerStatus, Pod, PodPhase, PodStatus, PodUid};
 use podprobe::base::clock::Moment;
 use podprobe::engine::runtime::{
-    ContainerId, ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeErrorKind, RuntimeState,
+    ContainerId, ExecOutcome, RuntimeError, RuntimeErrorKind, RuntimeState,
 };
 use podprobe::face::views::Records;
 use podprobe::pods::events::Recorder;
@@ -20,6 +19,7 @@ use podprobe::pods::prober::manager::{Deps, ProberManager, Results, StatusSource
 use podprobe::pods::prober::results::{Manager, Update};
 use serde_json::{Value, json};
 
+pub(crate) use crate::fake_runtime::runtime_container_status as runtime_container;
 use crate::probed::{Probed, ProbedRuntime};
 
 /// What a command in a container comes to.
@@ -194,38 +194,6 @@ pub fn api_state(word: &str, exit_code: i32, reason: &str) -> Result<Value, Stri
         "terminated" => json!({"terminated": {"exitCode": exit_code, "reason": reason}}),
         other => return super::unknown("state", other),
     })
-}
-
-/// One instance as the runtime tells of it.
-pub fn runtime_container(
-    name: &str,
-    id: &str,
-    state: RuntimeState,
-    exit_code: i32,
-) -> RuntimeContainerStatus {
-    RuntimeContainerStatus {
-        id: id.into(),
-        name: name.into(),
-        sandbox: "sandbox".into(),
-        state,
-        attempt: 0,
-        image: String::new(),
-        image_id: String::new(),
-        hash: 0,
-        created_at: SystemTime::UNIX_EPOCH,
-        started_at: None,
-        started: None,
-        finished_at: None,
-        finished: None,
-        exit_code,
-        signal: None,
-        reason: String::new(),
-        message: String::new(),
-        pid: None,
-        log_path: PathBuf::new(),
-        user: None,
-        resources: None,
-    }
 }
 
 /// The runtime's state that a word stands for.
