@@ -141,9 +141,9 @@ mod tests {
         let feed = Arc::new(ChangeFeed::default());
         let pods = PodManager::new(feed.clone());
         pods.set(test_pods::pod("a").arc());
-        assert_eq!((feed.version(), pods.all().len()), (1, 1));
+        assert_eq!((feed.version_of(Aspect::Spec), pods.all().len()), (1, 1));
         pods.remove(&"a".into());
-        assert_eq!((feed.version(), pods.all().len()), (2, 0));
+        assert_eq!((feed.version_of(Aspect::Spec), pods.all().len()), (2, 0));
     }
 
     fn asking(memory: &str) -> Arc<Pod> {
