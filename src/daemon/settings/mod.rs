@@ -444,6 +444,7 @@ impl Settings {
                 None => PodCidrs::configured(self.pod_cidrs.clone()),
             },
             id: layout.id(),
+            run: layout.run_dir(),
             records: layout.sandboxes(),
             proxy: layout.proxy_dir(),
             cni: CniSettings {

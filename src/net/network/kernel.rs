@@ -1,14 +1,23 @@
 //! Finds out what the kernel can do for the network of pods.
+//!
+//! Invariant: a daemon that follows one of the same boot does not wait for the kernel again where nothing was missing. To make
+//! a network namespace takes seconds while many others end, and nobody probes and serves meanwhile.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use nix::sched::{CloneFlags, unshare};
 
 use super::bridge::packet_filter::{self, Abilities};
 use super::rtnetlink::{Rtnetlink, Veth};
+use crate::base::boot_record;
 use crate::net::netfilter::NetfilterError;
+
+/// The name of the record that nothing was missing. An older program may have written it, so it needs another name as soon as
+/// more is asked.
+const RECORD: &str = "kernel.json";
 
 /// The abilities of the kernel for the network of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +28,20 @@ pub(super) struct Kernel {
     pub(super) filter: Abilities,
     /// The things that the kernel cannot do, each with a sentence for users.
     pub(super) missing: Vec<Missing>,
+}
+
+impl Kernel {
+    /// Returns a kernel that lacks nothing.
+    fn with_all() -> Self {
+        Self {
+            can_bridge: true,
+            filter: Abilities {
+                nat: true,
+                frames: true,
+            },
+            missing: Vec::new(),
+        }
+    }
 }
 
 /// Something that the kernel cannot do for the network of pods.
@@ -75,8 +98,37 @@ enum BridgeError {
     Veth(#[source] io::Error),
 }
 
+/// Returns the abilities of the kernel. `run` is the directory of what counts until the node is restarted.
+pub(super) fn abilities(run: &Path) -> Kernel {
+    known_or_found(run, look)
+}
+
+/// Returns what an earlier daemon has found in this boot, or else what `look` finds. A kernel that lacks something is asked
+/// again by each daemon, because a module can come. So is one that another daemon has asked with other capabilities.
+fn known_or_found(run: &Path, look: impl FnOnce() -> Kernel) -> Kernel {
+    let mine = capabilities();
+    let known: Option<String> = boot_record::read(run, RECORD);
+    if mine.is_some() && known == mine {
+        return Kernel::with_all();
+    }
+    let found = look();
+    if let Some(mine) = mine.filter(|_| found == Kernel::with_all())
+        && let Err(e) = boot_record::write(run, RECORD, &mine)
+    {
+        log::warn!("cannot keep what the kernel can do for the network of pods: {e}");
+    }
+    found
+}
+
+/// Returns the effective capabilities of the calling thread, as the kernel writes them.
+fn capabilities() -> Option<String> {
+    let status = fs::read_to_string("/proc/thread-self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.map(|mask| mask.trim().to_owned())
+}
+
 /// Tests all abilities, in a network namespace that ends with the call.
-pub(super) fn look() -> Kernel {
+fn look() -> Kernel {
     let tried = std::thread::Builder::new()
         .name("network-check".into())
         .stack_size(256 << 10)
@@ -164,5 +216,40 @@ fn without_bridge(cause: &BridgeError) -> Missing {
     Missing {
         what: Part::Bridge,
         text: format!("pods have only a loopback interface: {cause}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_lacks_nothing_is_asked_once_in_a_boot_by_daemons_with_the_same_capabilities() {
+        let dir = tempfile::tempdir().unwrap();
+        let asked = Cell::new(0);
+        let check = |kernel: Kernel, times: u32| {
+            asked.set(0);
+            let found = known_or_found(dir.path(), || {
+                asked.set(asked.get() + 1);
+                kernel.clone()
+            });
+            assert_eq!((found, asked.get()), (kernel, times));
+        };
+        let without_nat = Kernel {
+            missing: vec![lack(Part::Nat, "no nat", None)],
+            filter: Abilities {
+                nat: false,
+                frames: true,
+            },
+            can_bridge: true,
+        };
+        check(without_nat.clone(), 1);
+        check(without_nat, 1);
+        check(Kernel::with_all(), 1);
+        check(Kernel::with_all(), 0);
+        boot_record::write(dir.path(), RECORD, &"0000000000000000").unwrap();
+        check(Kernel::default(), 1);
     }
 }

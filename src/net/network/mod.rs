@@ -175,6 +175,8 @@ pub struct NetworkSettings {
     /// The id of this installation ([`crate::base::paths::Layout::id`]). This id is part of the names of objects
     /// that the whole node shares, such as tables.
     pub id: String,
+    /// Directory of what counts until the node is restarted.
+    pub run: PathBuf,
     /// Directory of the sandboxes' records.
     pub records: PathBuf,
     /// Directory of the role `proxy`, the process that serves host ports.
@@ -293,13 +295,13 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// Makes the networks. Tests which features the kernel supports, and reads the records of existing sandboxes.
+    /// Makes the networks. Finds out which features the kernel supports, and reads the records of existing sandboxes.
     pub fn new(settings: NetworkSettings) -> Self {
         // Sandboxes of an earlier configuration may still use the bridge.
         let is_used = bridge::is_used(&settings.records);
         let kernel = match settings.choice {
             NetworkChoice::None | NetworkChoice::Cni if !is_used => kernel::Kernel::default(),
-            _ => kernel::look(),
+            _ => kernel::abilities(&settings.run),
         };
         let kind = match settings.choice {
             NetworkChoice::None => NetworkKind::None,
@@ -438,6 +440,7 @@ mod tests {
                 node_ip: [192, 0, 2, 1].into(),
                 pod_cidrs: PodCidrs::configured(vec!["10.244.0.0/24".parse().unwrap()]),
                 id: "podprobe-test".into(),
+                run: PathBuf::from("/nowhere"),
                 records: PathBuf::from("/nowhere"),
                 proxy: PathBuf::from("/nowhere"),
                 cni: CniSettings {

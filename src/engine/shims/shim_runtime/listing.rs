@@ -586,6 +586,7 @@ mod tests {
                 node_ip: Ipv4Addr::LOCALHOST.into(),
                 pod_cidrs: PodCidrs::configured(Vec::new()),
                 id: layout.id(),
+                run: layout.run_dir(),
                 records: layout.sandboxes(),
                 proxy: layout.proxy_dir(),
                 cni: CniSettings {

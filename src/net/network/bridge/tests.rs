@@ -71,6 +71,7 @@ impl Machine {
                 records.path().join("cluster"),
             ),
             id: "podprobe-test".into(),
+            run: PathBuf::new(),
             records: records.path().to_owned(),
             proxy: PathBuf::new(),
             cni: CniSettings {
