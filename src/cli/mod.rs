@@ -82,6 +82,7 @@ use verbs::VERBS;
 
 /// Runs the inner role or the verb that the program's arguments name.
 pub fn main() -> ExitCode {
+    crate::base::sys::process::keep_exit_codes();
     let mut words = std::env::args_os().skip(1);
     let role = words
         .next()

@@ -1,5 +1,4 @@
-//! The daemon and its terminal: the terminal is closed, HUP is ignored, the log is read on a
-//! terminal.
+//! The daemon and its terminal: the terminal is closed, HUP or the ends of children are ignored, the log is read on a terminal.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -18,6 +17,7 @@ use podprobe::daemon::settings::Settings;
 use serde_json::json;
 
 use crate::support;
+use crate::support::daemon::{Day, POLITE};
 use crate::support::fake_registry::{Content, Layer, Server, noise, tar};
 use crate::support::{CEILING, Node, PROGRAM, on, processes_naming, wait_until};
 
@@ -255,6 +255,20 @@ fn hup_reloads_the_configuration_unless_the_daemon_was_told_to_ignore_it() {
         );
         assert!(log.contains("SIGTERM: stopping"), "{log}");
         fs::create_dir_all(node.layout.containers()).unwrap();
+    });
+}
+
+/// What a parent ignores, its children ignore, and the kernel keeps no exit code for a process that ignores SIGCHLD.
+#[test]
+fn a_daemon_whose_parent_ignores_the_ends_of_children_starts_and_probes_containers() {
+    on(Settings::default().runtime, |node| {
+        let day = Day::begin_after(node, "exec env --ignore-signal=CHLD");
+        let probe = json!({"exec": {"command": ["/bin/sh", "-c", "exit 0"]}, "periodSeconds": 1});
+        let pod = day.pod("web", POLITE, json!({"readinessProbe": probe}));
+        day.put("web", pod);
+        day.wait_ready("web");
+        day.check_starts("web", 1);
+        day.end();
     });
 }
 

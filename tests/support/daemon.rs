@@ -33,18 +33,23 @@ pub(crate) const NODE: &str = "edge";
 pub(crate) struct Day<'a> {
     pub(crate) node: &'a Node,
     child: Option<Child>,
-    /// The cgroups that the daemon is started in, as a service manager does; none: those of the test.
-    cgroups: Vec<PathBuf>,
+    /// Words of a shell's script that end in a command which runs the daemon in the same process; none: no shell.
+    before: String,
 }
 
 impl<'a> Day<'a> {
     pub(crate) fn begin(node: &'a Node) -> Self {
+        Self::begin_after(node, "")
+    }
+
+    /// The same with a daemon that is started by a shell's script: `before`, and the daemon's command after it.
+    pub(crate) fn begin_after(node: &'a Node, before: &str) -> Self {
         fs::create_dir_all(node.layout.pods_dir()).unwrap();
         fs::create_dir_all(node.dir.path().join("starts")).unwrap();
         let mut day = Self {
             node,
             child: None,
-            cgroups: Vec::new(),
+            before: before.to_owned(),
         };
         day.start();
         day
@@ -52,24 +57,16 @@ impl<'a> Day<'a> {
 
     /// The same with a daemon in cgroups of its own, which the caller has made and removes.
     pub(crate) fn begin_in(node: &'a Node, cgroups: &[PathBuf]) -> Self {
-        fs::create_dir_all(node.layout.pods_dir()).unwrap();
-        fs::create_dir_all(node.dir.path().join("starts")).unwrap();
-        let mut day = Self {
-            node,
-            child: None,
-            cgroups: cgroups.to_vec(),
-        };
-        day.start();
-        day
-    }
-
-    pub(crate) fn command(&self) -> Command {
-        let join = self.cgroups.iter().map(|dir| {
+        let join = cgroups.iter().map(|dir| {
             let procs = dir.join("cgroup.procs");
             format!("echo 0 >'{}' && ", procs.display())
         });
-        let script = join.collect::<String>() + "exec \"$0\" \"$@\"";
-        let mut command = match self.cgroups.is_empty() {
+        Self::begin_after(node, &(join.collect::<String>() + "exec"))
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let script = format!("{} \"$0\" \"$@\"", self.before);
+        let mut command = match self.before.is_empty() {
             true => Command::new(PROGRAM),
             false => {
                 let mut shell = Command::new("/bin/sh");

@@ -5,6 +5,7 @@ use std::io;
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, sched_getaffinity, sched_setaffinity, unshare};
+use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::Pid;
 
 /// The `oom_score_adj` of the kubelet and kube-proxy, with which the kernel kills a process last.
@@ -93,6 +94,14 @@ fn limit_of(process: libc::pid_t, resource: u32) -> Option<libc::rlimit64> {
         libc::syscall(libc::SYS_prlimit64, process, resource, none, &raw mut limit)
     };
     (result == 0).then_some(limit)
+}
+
+/// Lets this process wait for its children. A parent may have left SIGCHLD ignored; then the kernel takes the exit code of each
+/// child away, and no command and no container can be started.
+pub fn keep_exit_codes() {
+    // SAFETY: the default action is no handler, so nothing runs at the signal.
+    let result = unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) };
+    result.expect("SIGCHLD can have its default action");
 }
 
 /// Gives every signal its default action and blocks none. Rust ignores SIGPIPE, and glibc's posix_spawn ignores two signals

@@ -12,7 +12,8 @@
 //!   which drops the privileges in the second child: a container with CAP_SYS_PTRACE could trace the child before.
 //! - When `exec` returns, no process, cgroup or descriptor of the command is left, not even a background process of the
 //!   command. A process that does not die within 5 s (hung in the kernel) is reaped by a later exec, with a warning.
-//! - Needs Linux 5.11 (setns through a pidfd, close_range). SIGCHLD must not be ignored in the daemon.
+//! - Needs Linux 5.11 (setns through a pidfd, close_range). SIGCHLD must not be ignored in the daemon
+//!   ([`crate::base::sys::process::keep_exit_codes`]).
 
 mod cgroup;
 mod error;
