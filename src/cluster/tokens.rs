@@ -9,6 +9,7 @@
 mod tests;
 
 use std::collections::BTreeMap;
+use std::mem::replace;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -52,7 +53,7 @@ pub enum Fetched {
     Kept {
         /// Sentence of the API server, or an empty text if there was no answer.
         why: String,
-        /// True if the old token has expired.
+        /// True if the old token has expired, which nobody has been told before.
         has_expired: bool,
     },
     /// Nothing is to be said: the request is sent again soon.
@@ -74,6 +75,8 @@ struct Used {
     late: u32,
     /// The moment at which the token in use expires; None if there is none.
     expires: Option<Moment>,
+    /// True if somebody has been told that the token in use has expired.
+    is_end_told: bool,
 }
 
 /// The tokens that the pods of this node use.
@@ -108,6 +111,7 @@ impl Tokens {
                     back_off: BackOff::default(),
                     late: 0,
                     expires: None,
+                    is_end_told: false,
                 }
             });
             known.is_ending = is_ending;
@@ -137,7 +141,8 @@ impl Tokens {
         let left = left.min(kept.life);
         used.expires = Some(now + left);
         used.at = now + left.saturating_sub(kept.life / 5);
-        left.is_zero()
+        used.is_end_told = left.is_zero();
+        used.is_end_told
     }
 
     /// Returns the requests that are due. Each is answered before the next for the same token.
@@ -175,6 +180,7 @@ impl Tokens {
                 let early = JITTER.min(issued.life / 20).mul_f64(random);
                 used.at = now + age.saturating_sub(early);
                 used.expires = Some(now + issued.life);
+                used.is_end_told = false;
                 used.back_off.reset();
                 used.late = 0;
                 Fetched::Token(issued)
@@ -237,7 +243,7 @@ impl Used {
         match self.expires {
             Some(expires) => Fetched::Kept {
                 why,
-                has_expired: now >= expires,
+                has_expired: now >= expires && !replace(&mut self.is_end_told, now >= expires),
             },
             None if why.is_empty() => Fetched::Again,
             None => Fetched::None(NoToken::Refused(why)),

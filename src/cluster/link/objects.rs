@@ -409,8 +409,12 @@ impl PodObjects {
                 self.store.put_token(key, Ok(issued.token));
             }
             Fetched::None(why) => self.store.put_token(key, Err(why)),
-            Fetched::Kept { why, has_expired } if has_expired && !why.is_empty() => log::warn!(
-                "the token of the service account {service_account} for the pod {pod} has expired and cannot be renewed: {why}"
+            Fetched::Kept { why, has_expired } if has_expired => log::warn!(
+                "the token of the service account {service_account} for the pod {pod} has expired and cannot be renewed: {}",
+                match why.as_str() {
+                    "" => "the API server does not answer",
+                    why => why,
+                }
             ),
             Fetched::Kept { why, .. } => log::debug!(
                 "the token of the service account {service_account} for the pod {pod} cannot be renewed yet: {why}"

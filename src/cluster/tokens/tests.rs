@@ -160,7 +160,7 @@ fn a_refusal_is_said_and_asked_about_again() {
 }
 
 #[test]
-fn an_old_token_stays_in_use_and_its_end_is_said() {
+fn an_old_token_stays_in_use_and_its_end_is_told_once() {
     let pod = pod("web", false);
     let mut tokens = asked(&pod);
     tokens.answered(moment(0), &key(&pod), &answer("one", 600), 0.0);
@@ -171,9 +171,19 @@ fn an_old_token_stays_in_use_and_its_end_is_said() {
     };
     let fetched = tokens.answered(moment(480), &key(&pod), &Answer::NoConnection, 0.0);
     assert_eq!(fetched, kept("", false));
-    tokens.next(moment(700));
-    let fetched = tokens.answered(moment(700), &key(&pod), &refusal(403, "no"), 0.0);
-    assert_eq!(fetched, kept("no", true));
+    let mut answered = |at: u64, answer: &Answer| {
+        tokens.next(moment(at));
+        tokens.answered(moment(at), &key(&pod), answer, 0.0)
+    };
+    assert_eq!(answered(700, &Answer::NoConnection), kept("", true));
+    let refused = refusal(403, "no");
+    assert_eq!(
+        answered(800, &refused),
+        kept("no", false),
+        "it is told once"
+    );
+    answered(900, &answer("two", 600));
+    assert_eq!(answered(1600, &refused), kept("no", true));
 }
 
 #[test]
