@@ -433,22 +433,29 @@ mod tests {
     #[test]
     fn what_the_kernel_lacks_is_told_to_the_pods_that_feel_it() {
         in_own_network(|| {
+            let run = tempfile::tempdir().unwrap();
+            let networks = || {
+                Networks::new(NetworkSettings {
+                    choice: NetworkChoice::Auto,
+                    node_ip: [192, 0, 2, 1].into(),
+                    pod_cidrs: PodCidrs::configured(vec!["10.244.0.0/24".parse().unwrap()]),
+                    id: "podprobe-test".into(),
+                    run: run.path().to_owned(),
+                    records: PathBuf::from("/nowhere"),
+                    proxy: PathBuf::from("/nowhere"),
+                    cni: CniSettings {
+                        conf_dir: PathBuf::from("/nowhere"),
+                        bin_dirs: Vec::new(),
+                        cache_dir: PathBuf::from("/nowhere"),
+                    },
+                })
+            };
+            // A daemon that can connect pods keeps that for the next ones, which this one does not follow.
+            assert_eq!(networks().kind(), NetworkKind::Bridge);
+            assert!(run.path().join("kernel.json").exists());
             const CAP_NET_ADMIN: u64 = 1 << 12;
             crate::base::sys::process::drop_capabilities(CAP_NET_ADMIN).unwrap();
-            let mut networks = Networks::new(NetworkSettings {
-                choice: NetworkChoice::Auto,
-                node_ip: [192, 0, 2, 1].into(),
-                pod_cidrs: PodCidrs::configured(vec!["10.244.0.0/24".parse().unwrap()]),
-                id: "podprobe-test".into(),
-                run: PathBuf::from("/nowhere"),
-                records: PathBuf::from("/nowhere"),
-                proxy: PathBuf::from("/nowhere"),
-                cni: CniSettings {
-                    conf_dir: PathBuf::from("/nowhere"),
-                    bin_dirs: Vec::new(),
-                    cache_dir: PathBuf::from("/nowhere"),
-                },
-            });
+            let mut networks = networks();
             assert_eq!(networks.kind(), NetworkKind::None);
             let of = |networks: &Networks, ip: &str| -> Vec<&str> {
                 let missing = networks.missing_for(ip.parse().unwrap());
