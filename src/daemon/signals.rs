@@ -4,6 +4,8 @@ use std::fs;
 
 use nix::sys::signal::{SigSet, Signal};
 
+use crate::base::sys::process::status_mask;
+
 /// Signals that mean nothing to the daemon, but would end a process that does not handle them. The daemon blocks these
 /// signals. It does not ignore them, because processes that the daemon starts would then ignore them too.
 const UNHEARD: [Signal; 4] = [
@@ -46,9 +48,7 @@ fn handled() -> SigSet {
 /// if the process ignores the signal.
 fn ignores(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
-    mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok())
-        .is_some_and(|m| m & (1 << (signal as i32 - 1)) != 0)
+    status_mask(&status, "SigIgn:").is_some_and(|m| m & (1 << (signal as i32 - 1)) != 0)
 }
 
 #[cfg(test)]

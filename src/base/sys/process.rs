@@ -96,6 +96,12 @@ fn limit_of(process: libc::pid_t, resource: u32) -> Option<libc::rlimit64> {
     (result == 0).then_some(limit)
 }
 
+/// Returns the mask of signals or capabilities that stands behind `key` in a file like /proc/self/status.
+pub fn status_mask(status: &str, key: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix(key))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
 /// Lets this process wait for its children. A parent may have left SIGCHLD ignored; then the kernel takes the exit code of each
 /// child away, and no command and no container can be started.
 pub fn keep_exit_codes() {
@@ -277,4 +283,17 @@ pub fn copy(_: &OneThread, parent: Parent) -> nix::Result<Option<i32>> {
 pub fn end_now(code: i32) -> ! {
     // SAFETY: _exit runs no code of this program.
     unsafe { libc::_exit(code) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_of_proc() {
+        let status = "Name:\tx\nCapBnd:\t000001fffeffffff\n";
+        assert_eq!(status_mask(status, "CapBnd:"), Some(0x1ff_feff_ffff));
+        assert_eq!(status_mask(status, "CapEff:"), None);
+        assert_eq!(status_mask(status, "Name:"), None);
+    }
 }

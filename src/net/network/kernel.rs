@@ -13,6 +13,7 @@ use nix::sched::{CloneFlags, unshare};
 use super::bridge::packet_filter::{self, Abilities};
 use super::rtnetlink::{Rtnetlink, Veth};
 use crate::base::boot_record;
+use crate::base::sys::process::status_mask;
 use crate::net::netfilter::NetfilterError;
 
 /// The name of the record that nothing was missing. An older program may have written it, so it needs another name as soon as
@@ -107,7 +108,7 @@ pub(super) fn abilities(run: &Path) -> Kernel {
 /// again by each daemon, because a module can come. So is one that another daemon has asked with other capabilities.
 fn known_or_found(run: &Path, look: impl FnOnce() -> Kernel) -> Kernel {
     let mine = capabilities();
-    let known: Option<String> = boot_record::read(run, RECORD);
+    let known: Option<u64> = boot_record::read(run, RECORD);
     if mine.is_some() && known == mine {
         return Kernel::with_all();
     }
@@ -120,11 +121,10 @@ fn known_or_found(run: &Path, look: impl FnOnce() -> Kernel) -> Kernel {
     found
 }
 
-/// Returns the effective capabilities of the calling thread, as the kernel writes them.
-fn capabilities() -> Option<String> {
+/// Returns the effective capabilities of the calling thread.
+fn capabilities() -> Option<u64> {
     let status = fs::read_to_string("/proc/thread-self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    line.map(|mask| mask.trim().to_owned())
+    status_mask(&status, "CapEff:")
 }
 
 /// Tests all abilities, in a network namespace that ends with the call.
@@ -249,7 +249,7 @@ mod tests {
         check(without_nat, 1);
         check(Kernel::with_all(), 1);
         check(Kernel::with_all(), 0);
-        boot_record::write(dir.path(), RECORD, &"0000000000000000").unwrap();
+        boot_record::write(dir.path(), RECORD, &0).unwrap();
         check(Kernel::default(), 1);
     }
 }

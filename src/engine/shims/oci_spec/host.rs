@@ -10,6 +10,7 @@ use nix::sys::stat::{major, minor};
 use super::{Host, HostDevice, capabilities};
 use crate::base::sys::cgroup::Cgroups;
 use crate::base::sys::cgroup_mounts;
+use crate::base::sys::process::status_mask;
 
 /// Names below /dev that are not devices of the node: the container has its own (containerd's getDevices).
 const SKIPPED: [&str; 6] = ["pts", "shm", "fd", "mqueue", ".lxc", ".udev"];
@@ -20,15 +21,16 @@ impl Host {
     /// is counted.
     pub fn read(devices: bool, pod_cgroup: &str) -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = |key| status_mask(&status, key).unwrap_or(0);
         let own_oom = fs::read_to_string("/proc/self/oom_score_adj")
             .ok()
             .and_then(|t| t.trim().parse().ok());
         let open_files = getrlimit(Resource::RLIMIT_NOFILE)
             .ok()
             .map(|(_, hard)| hard);
-        let may_lower = hex(&status, "CapEff:") & capabilities::SYS_RESOURCE != 0;
+        let may_lower = mask("CapEff:") & capabilities::SYS_RESOURCE != 0;
         Self {
-            bounding: hex(&status, "CapBnd:"),
+            bounding: mask("CapBnd:"),
             oom_score_adj_floor: own_oom.filter(|_| !may_lower),
             open_files_ceiling: open_files.filter(|_| !may_lower),
             cgroup_v2_only: cgroup_mounts::is_pure_v2(),
@@ -60,13 +62,6 @@ fn counts_swap(pod_cgroup: &str) -> bool {
         let files = ["memory.swap.max", "memory.memsw.limit_in_bytes"];
         files.iter().any(|file| dir.join(file).exists())
     })
-}
-
-fn hex(status: &str, key: &str) -> u64 {
-    let field = status.lines().find_map(|l| l.strip_prefix(key));
-    field
-        .and_then(|v| u64::from_str_radix(v.trim(), 16).ok())
-        .unwrap_or(0)
 }
 
 /// Lists the character and block devices in a directory and below it. Links and the console are left out.
@@ -107,15 +102,6 @@ fn list_devices(dir: &Path) -> Vec<HostDevice> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn fields_of_proc() {
-        assert_eq!(
-            hex("Name:\tx\nCapBnd:\t000001fffeffffff\n", "CapBnd:"),
-            0x1ff_feff_ffff
-        );
-        assert_eq!(hex("Name:\tx\n", "CapBnd:"), 0);
-    }
 
     #[test]
     fn this_node() {
