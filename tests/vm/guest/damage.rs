@@ -43,7 +43,11 @@ fn damage_all(node: &Node, ledger: &Mutex<Ledger>) -> Result<String, String> {
         let files = &records[kind];
         let file = &files[random.below(files.len() as u64) as usize];
         let damage = DAMAGES[random.below(DAMAGES.len() as u64) as usize];
-        ledger.lock().unwrap().doing = format!("{damage:?} {}:", file.display());
+        {
+            let mut ledger = ledger.lock().unwrap();
+            ledger.doing = format!("{damage:?} {}:", file.display());
+            ledger.may_set_aside(file);
+        }
         node.kill()?;
         // The last daemon may have removed it since.
         let _ = damage.inflict(file, &mut |end| random.below(end as u64) as usize);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -57,6 +58,8 @@ pub struct Ledger {
     recovers: Option<&'static str>,
     /// What is done at the moment, for messages.
     pub doing: String,
+    /// Directories of records with damage that nobody can repair: kept for a person to look at.
+    set_aside: Vec<PathBuf>,
     looks: usize,
     wrong: Vec<String>,
 }
@@ -66,6 +69,13 @@ impl Ledger {
     pub fn will_restart(&mut self, pod: &'static str) {
         self.recovers = Some(pod);
         *self.restarts.entry(pod).or_default() += 1;
+    }
+
+    /// Notes damage to a file. What nobody can repair, such as the record of a container that has ended, podprobe keeps under
+    /// another name.
+    pub fn may_set_aside(&mut self, file: &Path) {
+        let dir = file.parent().unwrap_or(file).display();
+        self.set_aside.push(format!("{dir}.corrupt").into());
     }
 
     fn is_wrong(&mut self, what: &str) {
@@ -173,7 +183,7 @@ fn with_short_waits(
         return Err(format!("{wrong:?}").into());
     }
     files.end()?;
-    Ok(nothing_left()?)
+    Ok(nothing_left(&ledger.set_aside)?)
 }
 
 /// Waits until the pod has started again as often as it was killed, and is ready.
@@ -254,8 +264,8 @@ pub fn by_words(fits: impl Fn(&[&str]) -> bool) -> Vec<Process> {
     processes().into_iter().filter(is_one).collect()
 }
 
-/// Of a node without pods no process of a pod remains, no record, no cgroup and no interface.
-fn nothing_left() -> Result<(), String> {
+/// Of a node without pods no process of a pod remains, no record but those that were set aside, and no interface.
+fn nothing_left(set_aside: &[PathBuf]) -> Result<(), String> {
     let begun = Instant::now();
     until("nothing of the pods to be left", || {
         let roles = ["shim", "sandbox"];
@@ -263,8 +273,9 @@ fn nothing_left() -> Result<(), String> {
         let mut left: Vec<String> = left.iter().map(|p| p.file("cmdline")).collect();
         for dir in ["containers", "sandboxes"] {
             let entries = fs::read_dir(format!("/run/podprobe/{dir}"));
-            let entries = entries.into_iter().flatten().flatten();
-            left.extend(entries.map(|e| e.path().display().to_string()));
+            let paths = entries.into_iter().flatten().flatten().map(|e| e.path());
+            let left_there = paths.filter(|path| !set_aside.contains(path));
+            left.extend(left_there.map(|path| path.display().to_string()));
         }
         let ports = fs::read_dir("/sys/class/net/podprobe0/brif");
         left.extend(
