@@ -37,15 +37,8 @@ fn zombie_of(process: &Path, parents: &HashSet<i32>) -> Option<(i32, u64)> {
     is_ours.then(|| (pid, fields[19].parse().unwrap_or(0)))
 }
 
-/// Processes that name the node's root or are in one of its cgroups, with their pids.
+/// Processes that name the node's root or are in one of its cgroups.
 pub(crate) fn processes(root: &Path) -> Vec<String> {
-    let all = own(root).into_iter();
-    all.map(|(pid, command)| format!("{pid} {command}"))
-        .collect()
-}
-
-/// The same by their pids.
-pub(crate) fn own(root: &Path) -> Vec<(i32, String)> {
     let (id, root) = (
         Layout::new(root).id(),
         root.to_str().expect("a root in UTF-8"),
@@ -57,7 +50,7 @@ pub(crate) fn own(root: &Path) -> Vec<(i32, String)> {
         let cgroups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
         let is_ours =
             pid != std::process::id() as i32 && (command.contains(root) || cgroups.contains(&id));
-        is_ours.then_some((pid, command))
+        is_ours.then(|| format!("{pid} {command}"))
     };
     entries("/proc").iter().filter_map(|p| of(p)).collect()
 }

@@ -8,7 +8,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::mount::{MntFlags, umount2};
 use podprobe::base::paths::Layout;
@@ -18,7 +18,7 @@ use podprobe::engine::shims::state::{self, ContainerState, Process, STATE, Sandb
 use podprobe::face::views::{PodView, Snapshot};
 use serde_json::{Value, json};
 
-use super::{CEILING, Guard, leftovers, program, wait_until};
+use super::{CEILING, Guard, program, wait_until};
 
 /// The image of every pod here.
 pub(crate) const IMAGE: &str = "probe-target:latest";
@@ -433,18 +433,6 @@ fn end(root: &Path) {
     if let Ok(c) = Cgroups::detect() {
         cgroup::kill_until_empty(&c.dirs(&top));
         let _ = c.remove(&top);
-    }
-    // What has no record: a process that a daemon was just starting, or one that started it again.
-    let begun = Instant::now();
-    loop {
-        let left = leftovers::own(root);
-        if left.is_empty() || begun.elapsed() > CEILING {
-            break;
-        }
-        let left = left.iter().map(|(pid, _)| Process::of(*pid));
-        left.flatten().for_each(kill);
-        // The first process of the machine may take a moment to wait for them.
-        std::thread::sleep(Duration::from_millis(50));
     }
     remove_network(&layout.id());
     if std::env::var_os("KEEP").is_some() {
