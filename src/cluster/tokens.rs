@@ -243,7 +243,7 @@ impl Used {
         match self.expires {
             Some(expires) => Fetched::Kept {
                 why,
-                has_expired: now >= expires && !replace(&mut self.is_end_told, now >= expires),
+                has_expired: now >= expires && !replace(&mut self.is_end_told, true),
             },
             None if why.is_empty() => Fetched::Again,
             None => Fetched::None(NoToken::Refused(why)),
