@@ -12,6 +12,7 @@ use super::facts::{SEEN, Seen, inode_of};
 use super::*;
 use crate::base::clock::Moment;
 use crate::base::sys;
+use crate::base::sys::process::status_mask;
 use crate::base::sys::task::{PidFd, start_time};
 use crate::skip::is_root;
 
@@ -250,10 +251,7 @@ fn what_our_starter_ignores_a_command_does_not() {
         return;
     }
     let own = fs::read_to_string("/proc/self/status").unwrap();
-    let ignored = own
-        .lines()
-        .find_map(|l| l.strip_prefix("SigIgn:\t"))
-        .map(|h| u64::from_str_radix(h, 16).unwrap());
+    let ignored = status_mask(&own, "SigIgn:");
     assert_eq!(ignored.map(|i| i & 0x1801), Some(0x1801));
     let signals = Sleeper::new().output(&["grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"]);
     assert_eq!(
